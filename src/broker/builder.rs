@@ -1,0 +1,122 @@
+//! How a broker is opened.
+
+use super::core::{Core, Settings};
+use super::handle::Broker;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::storage::Directory;
+use crate::store::{Flush, Store, StoreConfig, smallest_segment};
+use crate::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Settings for opening a directory; checked together by [`open`](Self::open).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// use rocklet::{Broker, Flush};
+/// let broker = Broker::builder(dir.path()).flush(Flush::EveryMessage).open()?;
+/// # broker.close()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `open`"]
+pub struct BrokerBuilder {
+    dir: PathBuf,
+    flush: Flush,
+    segment_bytes: u64,
+    max_body_bytes: usize,
+    auto_create_queues: u16,
+    clock: Clock,
+}
+
+const MAX_BODY: usize = 4 << 20;
+
+impl BrokerBuilder {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            flush: Flush::Every(Duration::from_millis(500)),
+            segment_bytes: 64 << 20,
+            max_body_bytes: MAX_BODY,
+            auto_create_queues: 4,
+            clock: Clock::system(),
+        }
+    }
+
+    /// Sets when sent messages are made durable against loss of power; every 500 ms by default.
+    /// An interval is 1 ms to 1 hour.
+    pub fn flush(mut self, flush: Flush) -> Self {
+        self.flush = flush;
+        self
+    }
+
+    /// Sets the bytes of a log file: a power of two from 64 KiB to 1 GiB, 64 MiB by default. It
+    /// bounds the body of a message too, see [`max_body_bytes`](Self::max_body_bytes).
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self
+    }
+
+    /// Sets the largest body of a message: 1 byte to 4 MiB, 4 MiB by default. Whatever is set, a
+    /// body must leave 33 222 bytes of a log file for the rest of its record.
+    pub fn max_body_bytes(mut self, bytes: usize) -> Self {
+        self.max_body_bytes = bytes;
+        self
+    }
+
+    /// Sets how many queues a topic gets that is made by its first use: 1 to 65 535, 4 by
+    /// default; with 0 topics are made by [`Broker::create_topic`] alone.
+    pub fn auto_create_queues(mut self, queues: u16) -> Self {
+        self.auto_create_queues = queues;
+        self
+    }
+
+    /// Makes the broker live by a clock that the test drives (feature `testing`).
+    #[cfg(any(test, feature = "testing"))]
+    pub fn clock(mut self, clock: &crate::clock::DrivenClock) -> Self {
+        self.clock = clock.clock();
+        self
+    }
+
+    /// Opens the directory, creating it if it is missing, and brings it into order: see
+    /// [`Broker::recovery_report`].
+    ///
+    /// # Errors
+    /// `Setting` if a setting is out of its range, `Locked` if another broker has the directory,
+    /// `Corrupt` or `Version` if it cannot be understood, `DiskFull` or `Io` if the system refuses.
+    pub fn open(self) -> Result<Broker> {
+        let body = self.check()?;
+        let dir = &self.dir;
+        let storage = Directory::new(dir).map_err(|source| {
+            let file = dir.clone();
+            Error::Io { action: "create", file, source }
+        })?;
+        let config = StoreConfig { segment_bytes: self.segment_bytes, flush: self.flush };
+        let store = Store::open(Arc::new(storage), config, self.clock)?;
+        let auto_create_queues = self.auto_create_queues;
+        let core = Core::start(store, Settings { max_body: body, auto_create_queues })?;
+        Ok(Broker::new(core))
+    }
+
+    fn check(&self) -> Result<usize> {
+        let range = |name, value, min, max| {
+            let fits = (min..=max).contains(&value);
+            if fits { Ok(()) } else { Err(Error::Setting { name, value, min, max }) }
+        };
+        range("segment_bytes", self.segment_bytes, 64 << 10, 1 << 30)?;
+        if !self.segment_bytes.is_power_of_two() {
+            let value = self.segment_bytes;
+            let (min, max) = (value.next_power_of_two() / 2, value.next_power_of_two());
+            return Err(Error::Setting { name: "segment_bytes", value, min, max });
+        }
+        range("max_body_bytes", self.max_body_bytes as u64, 1, MAX_BODY as u64)?;
+        if let Flush::Every(interval) = self.flush {
+            let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+            range("flush interval in ms", ms, 1, 3_600_000)?;
+        }
+        // A small segment allows smaller bodies.
+        let room = self.segment_bytes - smallest_segment(0);
+        Ok(self.max_body_bytes.min(usize::try_from(room).unwrap_or(usize::MAX)))
+    }
+}

@@ -1,0 +1,272 @@
+//! The open broker: the store, what waits, who consumes, and the threads behind them.
+//!
+//! Threads, all asleep when there is nothing to do: `flush` (interval flushes and offset syncs),
+//! `allocate` (log files and pages ahead of need, checkpoints), `timer`, and the workers of each
+//! push consumer.
+
+use super::group::Group;
+use super::hold::HoldTable;
+use super::timer::Timer;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::queue_id::QueueId;
+use crate::store::{ConsumeQueue, Flush, OffsetKey, Store, Topic};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, Mutex, Rank, Thread, Weak, panic_text, spawn};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// What is shared by all handles of an open broker.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Arc<Store>,
+    pub(crate) hold: HoldTable,
+    pub(crate) timer: Timer,
+    pub(crate) settings: Settings,
+    pub(crate) counters: Counters,
+    groups: Mutex<BTreeMap<String, Arc<Group>>>,
+    consumers: Mutex<Consumers>,
+    threads: Mutex<Vec<Thread>>,
+    stopping: AtomicBool,
+    named: AtomicU64,
+}
+
+/// What the broker was opened with, already checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_body: usize,
+    pub(crate) auto_create_queues: u16,
+}
+
+/// What has happened since the broker was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) delivered: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) panicked: AtomicU64,
+}
+
+/// A running consumer, as far as closing is concerned.
+pub(crate) trait Running: Send + Sync {
+    /// Ends it: running listeners finish, progress is committed, queues are given back.
+    fn stop(&self);
+
+    /// Whether the calling thread is one of its workers.
+    fn is_worker(&self) -> bool;
+}
+
+#[derive(Default)]
+struct Consumers {
+    closed: bool,
+    running: Vec<Weak<dyn Running>>,
+}
+
+impl Core {
+    /// Starts the threads of an opened store.
+    pub(crate) fn start(store: Store, settings: Settings) -> Result<Arc<Self>> {
+        let clock = store.clock().clone();
+        let core = Arc::new(Self {
+            store: Arc::new(store),
+            hold: HoldTable::new(),
+            timer: Timer::new(clock),
+            settings,
+            counters: Counters::default(),
+            groups: Mutex::new(Rank::Lifecycle, BTreeMap::new()),
+            consumers: Mutex::new(Rank::Lifecycle, Consumers::default()),
+            threads: Mutex::new(Rank::Lifecycle, Vec::new()),
+            stopping: AtomicBool::new(false),
+            named: AtomicU64::new(0),
+        });
+        let started = core
+            .background("flush", Self::flush)
+            .and_then(|()| core.background("allocate", Self::allocate))
+            .and_then(|()| core.background("timer", |core| core.timer.run()));
+        match started {
+            Ok(()) => Ok(core),
+            Err(error) => {
+                core.close()?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        self.store.clock()
+    }
+
+    /// Whether `close` has begun.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The group `name`, made if it is new.
+    pub(crate) fn group(&self, name: &str) -> Result<Arc<Group>> {
+        let number = self.store.groups.number(name)?;
+        let mut groups = self.groups.lock();
+        let made = || Arc::new(Group::new(name, number, self.store.clone()));
+        Ok(groups.entry(name.to_owned()).or_insert_with(made).clone())
+    }
+
+    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
+        self.groups.lock().values().cloned().collect()
+    }
+
+    /// A consumer name that nobody has in this process's broker.
+    pub(crate) fn new_name(&self) -> String {
+        format!("consumer-{}", self.named.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Notes a consumer that is to be stopped when the broker closes.
+    ///
+    /// # Errors
+    /// `Closed` if that has happened.
+    pub(crate) fn add_consumer(&self, consumer: Weak<dyn Running>) -> Result<()> {
+        let mut consumers = self.consumers.lock();
+        if consumers.closed {
+            return Err(Error::Closed);
+        }
+        consumers.running.retain(|known| known.strong_count() > 0);
+        consumers.running.push(consumer);
+        Ok(())
+    }
+
+    /// The topic, made if it is new and first use may make topics (MODEL-18).
+    pub(crate) fn topic(&self, name: &str) -> Result<Arc<Topic>> {
+        if let Some(topic) = self.store.topics.get(name) {
+            return Ok(topic);
+        }
+        let queues = self.settings.auto_create_queues;
+        if queues == 0 {
+            return Err(Error::NoSuchTopic { topic: name.to_owned() });
+        }
+        match self.create_topic(name, queues) {
+            Ok(_) | Err(Error::TopicExists { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.existing(name)
+    }
+
+    /// The topic, if there is one.
+    pub(crate) fn existing(&self, name: &str) -> Result<Arc<Topic>> {
+        let topic = self.store.topics.get(name);
+        topic.ok_or_else(|| Error::NoSuchTopic { topic: name.to_owned() })
+    }
+
+    /// Makes a topic and gives its queues to the groups that wait for it.
+    pub(crate) fn create_topic(&self, name: &str, queues: u16) -> Result<Arc<Topic>> {
+        let Some(topic) = self.store.create_topic(name, queues)? else {
+            return Err(Error::TopicExists { topic: name.to_owned() });
+        };
+        let groups = self.groups();
+        groups.iter().filter(|group| group.subscribes(name)).for_each(|group| group.refresh());
+        Ok(topic)
+    }
+
+    /// A queue of an existing topic.
+    pub(crate) fn queue(&self, id: &QueueId) -> Result<(Arc<Topic>, Arc<ConsumeQueue>)> {
+        let topic = self.existing(id.topic())?;
+        match topic.queues.get(usize::from(id.queue())).cloned() {
+            Some(queue) => Ok((topic, queue)),
+            None => Err(Error::NoSuchQueue {
+                topic: id.topic().to_owned(),
+                queue: id.queue(),
+                queues: topic.queues.len() as u16,
+            }),
+        }
+    }
+
+    /// Stores progress that only rises (CONC-11).
+    pub(crate) fn commit(&self, key: OffsetKey, offset: u64) -> Result<()> {
+        if self.store.offsets.raise(key, offset)? {
+            self.store.flusher.ring();
+        }
+        Ok(())
+    }
+
+    /// Stores an offset, whichever way it moves.
+    pub(crate) fn commit_exactly(&self, key: OffsetKey, offset: u64) -> Result<()> {
+        if self.store.offsets.set(key, offset)? {
+            self.store.flusher.ring();
+        }
+        Ok(())
+    }
+
+    /// Closes: consumers first, then the threads, then the store. Returns at once when called
+    /// from a listener; the rest then happens behind it.
+    pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
+        let mut consumers = self.consumers.lock();
+        if std::mem::replace(&mut consumers.closed, true) {
+            return Ok(());
+        }
+        let running: Vec<_> = consumers.running.drain(..).filter_map(|c| c.upgrade()).collect();
+        drop(consumers);
+        let own = self.threads.lock().iter().any(Thread::is_current);
+        if own || running.iter().any(|consumer| consumer.is_worker()) {
+            let core = self.clone();
+            // Without a thread to spare the store is recovered at the next open, like after a kill.
+            let closing = spawn("close", move || drop(core.finish(&running)));
+            return closing.map(drop).map_err(|source| thread_error(&self.store, source));
+        }
+        self.finish(&running)
+    }
+
+    fn finish(&self, running: &[Arc<dyn Running>]) -> Result<()> {
+        running.iter().for_each(|consumer| consumer.stop());
+        self.stopping.store(true, Ordering::Release);
+        self.timer.stop();
+        self.store.flusher.ring();
+        self.store.allocator.ring();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(Thread::join);
+        self.store.close()
+    }
+
+    fn background(
+        self: &Arc<Self>,
+        name: &'static str,
+        run: impl FnOnce(&Self) + Send + 'static,
+    ) -> Result<()> {
+        let core = self.clone();
+        let guarded = move || {
+            // Nothing stops silently: without its background work the broker takes no more.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&core))) {
+                core.store.poison(&format!("thread {name} panicked: {}", panic_text(&*panic)));
+            }
+        };
+        let thread = spawn(name, guarded).map_err(|e| thread_error(&self.store, e))?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Sleeps until something is sent or committed, lets an interval pass, flushes.
+    fn flush(&self) {
+        let interval = match self.store.flush_mode() {
+            Flush::Every(interval) => interval,
+            Flush::EveryMessage => Duration::from_millis(500),
+        };
+        while !self.is_closed() {
+            self.store.flusher.wait(self.clock(), None);
+            let deadline = self.clock().moment().plus(interval);
+            while !self.is_closed() && self.store.flusher.wait(self.clock(), Some(deadline)) {}
+            self.store.flush_step();
+        }
+    }
+
+    fn allocate(&self) {
+        while !self.is_closed() {
+            self.store.allocate_step();
+            self.store.allocator.wait(self.clock(), None);
+        }
+    }
+}
+
+pub(crate) fn thread_error(store: &Store, source: std::io::Error) -> Error {
+    Error::Io { action: "start a thread for", file: store.directory(), source }
+}
+
+impl std::fmt::Debug for Consumers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Consumers").field("closed", &self.closed).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,320 @@
+//! One consumer group: its members, what they subscribe to, and who has which queue.
+//!
+//! All members live in this process, so a rebalance is exact (DESIGN 11): the strategy says who
+//! is to have what; a queue that changes hands is revoked, drained, and only then given to its
+//! new owner. At no moment has a queue two owners.
+//!
+//! The strategy is user code and runs without the lock. If the group has changed meanwhile, its
+//! answer is thrown away and it is asked again.
+
+use super::assign::{self, AssignStrategy, Assignment};
+use super::filter::Filter;
+use super::start::Start;
+use crate::error::{Error, Result};
+use crate::queue_id::QueueId;
+use crate::store::{ConsumeQueue, OffsetKey, Store, Topic};
+use crate::sync::{Arc, Mutex, Rank, panic_text};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A member as its group sees it. Called with the group's lock held: it only notes what it is
+/// told, and works on it elsewhere.
+pub(crate) trait Member: Send + Sync {
+    /// The queue is its own from now on, beginning at `offset`.
+    fn assign(&self, owned: Owned, offset: u64);
+
+    /// The queue is to be given back; true if that is done already, otherwise the member calls
+    /// [`Group::released`] when it is.
+    fn revoke(&self, queue: &QueueId) -> bool;
+}
+
+/// A queue as its owner gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct Owned {
+    pub(crate) id: QueueId,
+    pub(crate) topic: Arc<Topic>,
+    pub(crate) queue: Arc<ConsumeQueue>,
+    pub(crate) key: OffsetKey,
+    pub(crate) filter: Filter,
+}
+
+/// What all members of a group have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Subscription {
+    pub(crate) kind: Kind,
+    pub(crate) topics: BTreeMap<String, Filter>,
+    pub(crate) strategy: Arc<dyn AssignStrategy>,
+}
+
+/// How the members of a group consume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Push,
+    Pull,
+}
+
+/// A consumer group.
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    store: Arc<Store>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    subscription: Option<Subscription>,
+    members: BTreeMap<String, Arc<dyn Member>>,
+    owners: BTreeMap<QueueId, Owner>,
+    target: BTreeMap<QueueId, String>,
+    generation: u64,
+    last_failure: Option<String>,
+}
+
+struct Owner {
+    member: String,
+    handle: Arc<dyn Member>,
+    draining: bool,
+}
+
+impl Group {
+    pub(crate) fn new(name: &str, number: u32, store: Arc<Store>) -> Self {
+        let state = Mutex::new(Rank::Coordinator, State::default());
+        Self { name: name.to_owned(), number, store, state }
+    }
+
+    /// Takes a member in and fixes where a new group begins; queues arrive by `assign`.
+    ///
+    /// # Errors
+    /// `Duplicate` if the name is taken, `Mismatch` if the member differs from those that run.
+    pub(crate) fn join(
+        &self,
+        name: &str,
+        member: Arc<dyn Member>,
+        subscription: Subscription,
+        start: Start,
+    ) -> Result<()> {
+        // Before the name is taken: a refused member leaves nothing behind.
+        self.check(name, &subscription)?;
+        self.begin(&subscription, start)?;
+        let mut state = self.state.lock();
+        state.check(&self.name, name, &subscription)?;
+        state.subscription = Some(subscription);
+        state.members.insert(name.to_owned(), member);
+        state.generation += 1;
+        drop(state);
+        self.rebalance();
+        Ok(())
+    }
+
+    /// Lets a member go: its queues are revoked, and others get them once they are drained.
+    pub(crate) fn leave(&self, name: &str) {
+        let mut state = self.state.lock();
+        if state.members.remove(name).is_none() {
+            return;
+        }
+        state.generation += 1;
+        if state.members.is_empty() {
+            state.subscription = None;
+        }
+        drop(state);
+        self.rebalance();
+    }
+
+    /// The queues of a subscribed topic have changed.
+    pub(crate) fn refresh(&self) {
+        self.state.lock().generation += 1;
+        self.rebalance();
+    }
+
+    /// A revoked queue has been drained and its progress committed.
+    pub(crate) fn released(&self, member: &str, queue: &QueueId) {
+        let mut state = self.state.lock();
+        let released = |owner: &Owner| owner.member == member && owner.draining;
+        if state.owners.get(queue).is_some_and(released) {
+            state.owners.remove(queue);
+            self.give(&mut state, queue);
+        }
+    }
+
+    /// Whether `member` still has a queue.
+    pub(crate) fn holds_any(&self, member: &str) -> bool {
+        self.state.lock().owners.values().any(|owner| owner.member == member)
+    }
+
+    /// Whether the group consumes `topic`.
+    pub(crate) fn subscribes(&self, topic: &str) -> bool {
+        let state = self.state.lock();
+        state.subscription.as_ref().is_some_and(|s| s.topics.contains_key(topic))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.members.is_empty() && state.owners.is_empty()
+    }
+
+    /// How many members there are.
+    pub(crate) fn members(&self) -> usize {
+        self.state.lock().members.len()
+    }
+
+    /// Why the last rebalance left everything as it was, if it did.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        self.state.lock().last_failure.clone()
+    }
+
+    /// Brings the assignment up to date with members, topics and queues (REB-2, REB-4).
+    pub(crate) fn rebalance(&self) {
+        loop {
+            let state = self.state.lock();
+            let generation = state.generation;
+            let members: Vec<String> = state.members.keys().cloned().collect();
+            let subscription = state.subscription.clone();
+            let mut current = Assignment::new();
+            for (queue, owner) in &state.owners {
+                current.entry(owner.member.clone()).or_default().push(queue.clone());
+            }
+            drop(state);
+
+            let queues = subscription.as_ref().map_or_else(Vec::new, |s| self.queues(s));
+            let wanted = match &subscription {
+                Some(s) if !members.is_empty() && !queues.is_empty() => {
+                    ask(&*s.strategy, &queues, &members, &current)
+                }
+                _ => Ok(Assignment::new()),
+            };
+            let mut state = self.state.lock();
+            if state.generation != generation {
+                continue;
+            }
+            match wanted {
+                Ok(wanted) => {
+                    state.last_failure = None;
+                    state.target.clear();
+                    for (member, queues) in wanted {
+                        for queue in queues {
+                            state.target.insert(queue, member.clone());
+                        }
+                    }
+                }
+                // The old assignment stays, but nothing is left to those who are gone.
+                Err(error) => {
+                    state.last_failure = Some(error.to_string());
+                    let State { target, members, .. } = &mut *state;
+                    target.retain(|_, member| members.contains_key(member));
+                }
+            }
+            self.apply(&mut state);
+            return;
+        }
+    }
+
+    fn apply(&self, state: &mut State) {
+        let owned: Vec<QueueId> = state.owners.keys().cloned().collect();
+        for queue in owned {
+            let target = state.target.get(&queue).cloned();
+            let Some(owner) = state.owners.get_mut(&queue) else { continue };
+            // A draining queue has an owner who reads no further, whoever is to have it.
+            if !owner.draining && target.as_ref() != Some(&owner.member) {
+                owner.draining = true;
+                if owner.handle.clone().revoke(&queue) {
+                    state.owners.remove(&queue);
+                }
+            }
+        }
+        let wanted: Vec<QueueId> = state.target.keys().cloned().collect();
+        wanted.iter().for_each(|queue| self.give(state, queue));
+    }
+
+    /// Gives a queue that nobody has to the member who is to have it.
+    fn give(&self, state: &mut State, queue: &QueueId) {
+        if state.owners.contains_key(queue) {
+            return;
+        }
+        let Some(name) = state.target.get(queue).cloned() else { return };
+        let (Some(member), Some(subscription)) =
+            (state.members.get(&name).cloned(), &state.subscription)
+        else {
+            return;
+        };
+        let filter = subscription.topics.get(queue.topic()).cloned();
+        let topic = self.store.topics.get(queue.topic());
+        let (Some(filter), Some(topic)) = (filter, topic) else { return };
+        let Some(index) = topic.queues.get(usize::from(queue.queue())).cloned() else { return };
+        let key = self.key(&index);
+        // A queue that is younger than the group is consumed from its beginning.
+        let offset = self.store.offsets.get(key).unwrap_or_else(|| index.min());
+        let owner = Owner { member: name, handle: member.clone(), draining: false };
+        state.owners.insert(queue.clone(), owner);
+        let id = queue.clone();
+        member.assign(Owned { id, topic, queue: index, key, filter }, offset);
+    }
+
+    /// Stores where the group begins in every queue that it has not consumed before (REB-11).
+    fn begin(&self, subscription: &Subscription, start: Start) -> Result<()> {
+        for id in self.queues(subscription) {
+            let Some(topic) = self.store.topics.get(id.topic()) else { continue };
+            let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
+            let key = self.key(queue);
+            if self.store.offsets.get(key).is_none() {
+                self.store.offsets.begin(key, start.offset(&self.store, queue)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, name: &str, subscription: &Subscription) -> Result<()> {
+        self.state.lock().check(&self.name, name, subscription)
+    }
+
+    fn queues(&self, subscription: &Subscription) -> Vec<QueueId> {
+        let topics = subscription.topics.keys().filter_map(|name| self.store.topics.get(name));
+        topics.flat_map(|topic| topic.ids.clone()).collect()
+    }
+
+    fn key(&self, queue: &ConsumeQueue) -> OffsetKey {
+        let (incarnation, queue) = (queue.incarnation, queue.queue);
+        OffsetKey { group: self.number, incarnation, queue }
+    }
+}
+
+impl State {
+    fn check(&self, group: &str, name: &str, subscription: &Subscription) -> Result<()> {
+        let busy = self.owners.values().any(|owner| owner.member == name);
+        if self.members.contains_key(name) || busy {
+            return Err(Error::Duplicate { group: group.to_owned(), name: name.to_owned() });
+        }
+        let Some(running) = &self.subscription else { return Ok(()) };
+        let what = if running.kind != subscription.kind {
+            "kind of consumer"
+        } else if running.topics != subscription.topics {
+            "subscription"
+        } else if running.strategy.name() != subscription.strategy.name() {
+            "assignment strategy"
+        } else {
+            return Ok(());
+        };
+        Err(Error::Mismatch { group: group.to_owned(), what })
+    }
+}
+
+/// Asks a strategy, which may panic or answer nonsense.
+fn ask(
+    strategy: &dyn AssignStrategy,
+    queues: &[QueueId],
+    members: &[String],
+    current: &Assignment,
+) -> Result<Assignment> {
+    let asked = catch_unwind(AssertUnwindSafe(|| strategy.assign(queues, members, current)));
+    let assignment = asked.map_err(|panic| Error::Strategy {
+        reason: format!("it panicked: {}", panic_text(&*panic)),
+    })??;
+    assign::check(&assignment, queues, members)?;
+    Ok(assignment)
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group").field("name", &self.name).finish_non_exhaustive()
+    }
+}

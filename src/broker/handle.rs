@@ -1,0 +1,160 @@
+//! The broker as users hold it.
+
+use super::builder::BrokerBuilder;
+use super::core::Core;
+use super::stats::Stats;
+use crate::error::{Error, Result};
+use crate::names;
+use crate::queue_id::QueueId;
+use crate::store::{OffsetKey, RecoveryReport};
+use crate::sync::Arc;
+use std::path::Path;
+
+/// An open directory: topics, groups and everything that is sent and received.
+///
+/// Clones are handles to the same broker, and so is every producer and consumer: the directory is
+/// closed cleanly when the last of them is dropped, or at once by [`close`](Self::close).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// use rocklet::{Broker, Message};
+/// let broker = Broker::open(dir.path())?;
+/// let receipt = broker.producer().send(&Message::new("orders", b"paid"))?;
+/// assert_eq!(receipt.offset, 0);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Broker {
+    handle: Arc<Handle>,
+}
+
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+}
+
+impl Broker {
+    /// Opens a directory with the default settings, creating it if it is missing.
+    ///
+    /// # Errors
+    /// As [`BrokerBuilder::open`].
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(dir).open()
+    }
+
+    /// Prepares opening a directory with other settings.
+    pub fn builder(dir: impl AsRef<Path>) -> BrokerBuilder {
+        BrokerBuilder::new(dir.as_ref())
+    }
+
+    /// Creates a topic with `queues` queues, 1 to 65 535.
+    ///
+    /// # Errors
+    /// `TopicExists`; `Name` if the name breaks the rules (MODEL-5, MODEL-15); `Setting` for 0
+    /// queues; or as [`Producer::send`](crate::Producer::send).
+    pub fn create_topic(&self, name: &str, queues: u16) -> Result<()> {
+        names::check_topic(name)?;
+        if queues == 0 {
+            return Err(Error::Setting { name: "queues", value: 0, min: 1, max: 65_535 });
+        }
+        let core = self.core();
+        core.create_topic(name, queues)?;
+        if core.store.flush_mode() == crate::store::Flush::EveryMessage {
+            core.store.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The topics, sorted by name.
+    #[must_use]
+    pub fn topics(&self) -> Vec<String> {
+        let topics = self.core().store.topics.all();
+        let mut names: Vec<_> = topics.iter().map(|topic| topic.name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The queues of a topic, by number.
+    ///
+    /// # Errors
+    /// `NoSuchTopic`.
+    pub fn queues(&self, topic: &str) -> Result<Vec<QueueId>> {
+        Ok(self.core().existing(topic)?.ids.clone())
+    }
+
+    /// The offset of the first message that is stored in a queue.
+    ///
+    /// # Errors
+    /// `NoSuchTopic`, `NoSuchQueue`.
+    pub fn min_offset(&self, queue: &QueueId) -> Result<u64> {
+        Ok(self.core().queue(queue)?.1.min())
+    }
+
+    /// The offset that the next message of a queue will get.
+    ///
+    /// # Errors
+    /// `NoSuchTopic`, `NoSuchQueue`.
+    pub fn max_offset(&self, queue: &QueueId) -> Result<u64> {
+        Ok(self.core().queue(queue)?.1.max())
+    }
+
+    /// The offset from which `group` goes on in a queue; `None` if it never consumed it.
+    ///
+    /// # Errors
+    /// `NoSuchTopic`, `NoSuchQueue`.
+    pub fn committed(&self, group: &str, queue: &QueueId) -> Result<Option<u64>> {
+        let store = &self.core().store;
+        let (topic, queue) = self.core().queue(queue)?;
+        let Some(group) = store.groups.find(group) else { return Ok(None) };
+        let incarnation = topic.incarnation;
+        Ok(store.offsets.get(OffsetKey { group, incarnation, queue: queue.queue }))
+    }
+
+    /// Makes everything sent so far durable against loss of power.
+    ///
+    /// # Errors
+    /// `Poisoned` if a sync failed, now or earlier; `Closed`.
+    pub fn flush(&self) -> Result<()> {
+        if self.core().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.core().store.flush()
+    }
+
+    /// Closes the directory: consumers finish what their listeners are at, progress is committed,
+    /// everything is made durable. Later calls of any handle return `Closed`; a second `close`
+    /// does nothing. From inside a listener it returns at once, and the rest happens behind it.
+    ///
+    /// # Errors
+    /// `Poisoned` or `Io` if not everything could be made durable: the next open then recovers.
+    pub fn close(&self) -> Result<()> {
+        self.core().close()
+    }
+
+    /// What opening the directory had to do.
+    #[must_use]
+    pub fn recovery_report(&self) -> RecoveryReport {
+        self.core().store.report().clone()
+    }
+
+    /// A snapshot of what the broker is doing.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of(self.core())
+    }
+
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { handle: Arc::new(Handle { core }) }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.handle.core
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to be told; the next open recovers what a failed close leaves.
+        let _ = self.core.close();
+    }
+}

@@ -1,0 +1,27 @@
+//! Floor 3: who gets which message. No files and no unsafe code from here on up.
+//!
+//! ```text
+//! handle builder stats          the open directory, as users hold it
+//! core                          what they share: store, hold table, timer, groups, threads
+//! group assign start            who owns which queue
+//! process_queue run             what an owner has in flight
+//! hold timer filter             who waits, until when, and for what
+//! ```
+
+pub(crate) mod assign;
+mod builder;
+pub(crate) mod core;
+pub(crate) mod filter;
+pub(crate) mod group;
+mod handle;
+pub(crate) mod hold;
+pub(crate) mod process_queue;
+pub(crate) mod run;
+mod start;
+mod stats;
+pub(crate) mod timer;
+
+pub use builder::BrokerBuilder;
+pub use handle::Broker;
+pub use start::Start;
+pub use stats::Stats;

@@ -1,0 +1,273 @@
+//! The process queue: what a member holds of one queue, as a sliding window over its offsets.
+//!
+//! Offsets are dense, so the window needs no tree: it begins at the lowest unfinished offset and
+//! ends where reading goes on; a mark for each offset in between says whether it is finished.
+//! Its lower end is what may be committed (PQ-5).
+
+use super::run::{Place, Run};
+use crate::sync::{Arc, Mutex, Rank};
+use std::collections::VecDeque;
+
+/// The window of one queue, owned by one member for one generation.
+#[derive(Debug)]
+pub(crate) struct ProcessQueue<M> {
+    state: Mutex<Window<M>>,
+}
+
+#[derive(Debug)]
+struct Window<M> {
+    /// The lowest unfinished offset.
+    low: u64,
+    /// Finished marks from `low` on; its end is where reading goes on.
+    finished: VecDeque<bool>,
+    unfinished: usize,
+    bytes: usize,
+    /// Of the unfinished: those that wait for another attempt.
+    waiting: usize,
+    /// Runs that may have unclaimed messages, oldest first.
+    runs: VecDeque<Arc<Run<M>>>,
+    revoked: bool,
+    drained: bool,
+}
+
+/// What finishing or revoking led to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The offset that may be committed now, if it has risen.
+    pub(crate) commit: Option<u64>,
+    /// The queue has been revoked, and this was the last piece of work on it.
+    pub(crate) drained: bool,
+}
+
+/// How much is in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InFlight {
+    /// Registered and unfinished messages.
+    pub(crate) messages: usize,
+    /// Bytes of their bodies.
+    pub(crate) bytes: usize,
+    /// From the lowest unfinished offset to the one to be read next.
+    pub(crate) span: u64,
+}
+
+impl<M> ProcessQueue<M> {
+    /// A window that begins at `offset`.
+    pub(crate) fn new(offset: u64) -> Self {
+        let window = Window {
+            low: offset,
+            finished: VecDeque::new(),
+            unfinished: 0,
+            bytes: 0,
+            waiting: 0,
+            runs: VecDeque::new(),
+            revoked: false,
+            drained: false,
+        };
+        Self { state: Mutex::new(Rank::ProcessQueue, window) }
+    }
+
+    /// Takes `run` over; reading went on to `next`. Offsets up to there that the run leaves out
+    /// count as finished.
+    ///
+    /// False if the queue has been revoked: then nothing is taken over.
+    pub(crate) fn register(&self, run: &Arc<Run<M>>, next: u64) -> bool {
+        let mut window = self.state.lock();
+        #[cfg(not(broken_register_revoked))]
+        if window.revoked {
+            return false;
+        }
+        for Place { offset, size } in run.places() {
+            window.pass(*offset);
+            window.finished.push_back(false);
+            window.unfinished += 1;
+            window.bytes += size;
+        }
+        window.pass(next);
+        while window.runs.front().is_some_and(|oldest| !oldest.claims().open()) {
+            window.runs.pop_front();
+        }
+        window.runs.push_back(run.clone());
+        true
+    }
+
+    /// Marks everything below `next` that was not registered as finished (PULL-11, PULL-12).
+    pub(crate) fn skip(&self, next: u64) -> Progress {
+        let mut window = self.state.lock();
+        if window.revoked {
+            return Progress::default();
+        }
+        let before = window.low;
+        window.pass(next);
+        window.advance(before)
+    }
+
+    /// Finishes one message.
+    pub(crate) fn finish(&self, offset: u64, size: usize) -> Progress {
+        let mut window = self.state.lock();
+        let before = window.low;
+        let at = offset.checked_sub(before).and_then(|at| usize::try_from(at).ok());
+        if let Some(mark) = at.and_then(|at| window.finished.get_mut(at)) {
+            if !std::mem::replace(mark, true) {
+                window.unfinished -= 1;
+                window.bytes -= size;
+            }
+        }
+        window.advance(before)
+    }
+
+    /// One message waits for its next attempt: a revoked queue does not wait for it.
+    pub(crate) fn wait_for_retry(&self) -> Progress {
+        let mut window = self.state.lock();
+        window.waiting += 1;
+        let before = window.low;
+        window.advance(before)
+    }
+
+    /// The attempt begins; false if the queue has been revoked meanwhile.
+    pub(crate) fn begin_retry(&self) -> bool {
+        let mut window = self.state.lock();
+        if window.revoked {
+            return false;
+        }
+        window.waiting -= 1;
+        true
+    }
+
+    /// Stops taking work: what is claimed goes on, and so does all that lies before it; the rest
+    /// is left to the next owner.
+    pub(crate) fn revoke(&self) -> Progress {
+        let mut window = self.state.lock();
+        window.revoked = true;
+        while let Some(run) = window.runs.pop_back() {
+            let claimed = run.claims().close();
+            let abandoned = &run.places()[claimed..];
+            let Some(first) = abandoned.first() else { break };
+            window.unfinished -= abandoned.len();
+            window.bytes -= abandoned.iter().map(|place| place.size).sum::<usize>();
+            let kept = first.offset.saturating_sub(window.low);
+            window.finished.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+            if claimed > 0 {
+                break;
+            }
+        }
+        let before = window.low;
+        window.advance(before)
+    }
+
+    /// The offset that may be committed.
+    pub(crate) fn low(&self) -> u64 {
+        self.state.lock().low
+    }
+
+    pub(crate) fn in_flight(&self) -> InFlight {
+        let window = self.state.lock();
+        InFlight {
+            messages: window.unfinished,
+            bytes: window.bytes,
+            span: window.finished.len() as u64,
+        }
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.state.lock().revoked
+    }
+}
+
+impl<M> Window<M> {
+    /// Counts every offset from the end of the window up to `next` as finished.
+    fn pass(&mut self, next: u64) {
+        let end = self.low + self.finished.len() as u64;
+        if self.finished.is_empty() {
+            self.low = self.low.max(next);
+        } else if next > end {
+            let wanted = usize::try_from(next - self.low).unwrap_or(usize::MAX);
+            self.finished.resize(wanted, true);
+        }
+    }
+
+    fn advance(&mut self, before: u64) -> Progress {
+        while self.finished.front() == Some(&true) {
+            self.finished.pop_front();
+            self.low += 1;
+        }
+        let commit = (self.low > before).then_some(self.low);
+        let drained = self.revoked && self.unfinished == self.waiting && !self.drained;
+        self.drained |= drained;
+        Progress { commit, drained }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn run(offsets: &[u64]) -> Arc<Run<()>> {
+        let places = offsets.iter().map(|offset| Place { offset: *offset, size: 10 });
+        Arc::new(Run::new((), places.collect(), 1))
+    }
+
+    fn commit(offset: u64) -> Progress {
+        Progress { commit: Some(offset), drained: false }
+    }
+
+    #[test]
+    fn pq_5_the_lowest_unfinished_offset_is_what_may_be_committed() {
+        let queue = ProcessQueue::new(5);
+        assert!(queue.register(&run(&[5, 6, 7]), 8));
+        assert_eq!(queue.finish(6, 10), Progress::default());
+        assert_eq!(queue.finish(5, 10), commit(7));
+        assert_eq!(queue.in_flight(), InFlight { messages: 1, bytes: 10, span: 1 });
+        assert_eq!(queue.finish(7, 10), commit(8));
+        assert_eq!(queue.finish(7, 10), Progress::default(), "finished twice");
+    }
+
+    #[test]
+    fn b_086_what_a_filter_leaves_out_is_committed_with_what_is_around_it() {
+        let queue = ProcessQueue::new(0);
+        assert_eq!(queue.skip(3), commit(3));
+        assert!(queue.register(&run(&[5, 8]), 12));
+        assert_eq!(queue.finish(5, 10), commit(8));
+        assert_eq!(queue.finish(8, 10), commit(12));
+        assert!(queue.register(&run(&[12]), 13));
+        assert_eq!(queue.skip(20), Progress::default());
+        assert_eq!(queue.finish(12, 10), commit(20));
+    }
+
+    #[test]
+    fn a_revoked_queue_finishes_what_is_claimed_and_what_lies_before_it() {
+        let queue = ProcessQueue::new(0);
+        let (first, second) = (run(&[0, 1, 2]), run(&[3, 4, 5]));
+        assert!(queue.register(&first, 3) && queue.register(&second, 6));
+        assert_eq!(first.claims().claim(), Some(0..1));
+        assert_eq!(second.claims().claim(), Some(0..1));
+        assert_eq!(queue.revoke(), Progress::default());
+        assert!(first.claims().open(), "1 and 2 lie before what is claimed");
+        assert!(!second.claims().open(), "4 and 5 are left to the next owner");
+        for offset in [3, 1, 0] {
+            assert!(!queue.finish(offset, 10).drained);
+        }
+        assert_eq!(queue.finish(2, 10), Progress { commit: Some(4), drained: true });
+        assert!(!queue.register(&run(&[4]), 5));
+    }
+
+    #[test]
+    fn an_idle_queue_is_drained_at_once_and_only_once() {
+        let queue = ProcessQueue::<()>::new(7);
+        assert_eq!(queue.revoke(), Progress { commit: None, drained: true });
+        assert_eq!(queue.revoke(), Progress::default());
+        assert_eq!(queue.low(), 7);
+    }
+
+    #[test]
+    fn a_revoked_queue_does_not_wait_for_a_retry() {
+        let queue = ProcessQueue::new(0);
+        let run = run(&[0, 1]);
+        assert!(queue.register(&run, 2));
+        (0..2).for_each(|_| drop(run.claims().claim()));
+        assert_eq!(queue.wait_for_retry(), Progress::default());
+        assert_eq!(queue.revoke(), Progress::default());
+        assert!(queue.finish(1, 10).drained);
+        assert!(!queue.begin_retry());
+        assert_eq!(queue.low(), 0);
+    }
+}

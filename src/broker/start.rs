@@ -1,0 +1,33 @@
+//! Where a group begins that has committed nothing yet.
+
+use crate::error::Result;
+use crate::store::{ConsumeQueue, Store};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where a new group begins to consume a queue. A group that has committed an offset goes on from
+/// there, whatever this says (REB-11). The start is stored before `start()` returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Start {
+    /// With the first message that is stored.
+    #[default]
+    First,
+    /// With the first message that is sent after `start()`.
+    Last,
+    /// With the first message that was stored at this time or later (STORE-35).
+    Time(SystemTime),
+}
+
+impl Start {
+    pub(crate) fn offset(self, store: &Store, queue: &ConsumeQueue) -> Result<u64> {
+        match self {
+            Self::First => Ok(queue.min()),
+            // Exact under the append lock: a send that has returned is below it.
+            Self::Last => Ok(store.exact_max(queue)),
+            Self::Time(time) => {
+                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+                store.offset_at(queue, u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}

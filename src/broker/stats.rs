@@ -1,0 +1,46 @@
+//! What a broker is doing, as plain numbers.
+
+use super::core::Core;
+use crate::sync::atomic::Ordering;
+
+/// A snapshot of a broker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The position of the first byte of the log that is still there.
+    pub log_start: u64,
+    /// The position behind the last message.
+    pub log_end: u64,
+    /// The position below which everything is durable against loss of power.
+    pub flushed: u64,
+    /// Topics.
+    pub topics: usize,
+    /// Consumers that are running, push and pull.
+    pub consumers: usize,
+    /// Queues whose consumer sleeps until a message arrives.
+    pub held: usize,
+    /// Messages that listeners consumed since the broker was opened.
+    pub delivered: u64,
+    /// Messages that listeners failed, including those that panicked.
+    pub failed: u64,
+    /// Messages whose listener panicked.
+    pub panicked: u64,
+}
+
+impl Stats {
+    pub(super) fn of(core: &Core) -> Self {
+        let (log_start, log_end, flushed) = core.store.extent();
+        let groups = core.groups();
+        Self {
+            log_start,
+            log_end,
+            flushed,
+            topics: core.store.topics.all().len(),
+            consumers: groups.iter().map(|group| group.members()).sum(),
+            held: core.hold.len(),
+            delivered: core.counters.delivered.load(Ordering::Relaxed),
+            failed: core.counters.failed.load(Ordering::Relaxed),
+            panicked: core.counters.panicked.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Push consumers: a listener is called for every message.
+
+use super::concurrent::{Service, Settings};
+use super::outcome::{IntoOutcome, Listener};
+use super::subscribe::{Plan, check_range};
+use crate::broker::assign::AssignStrategy;
+use crate::broker::core::Running;
+use crate::broker::filter::Filter;
+use crate::broker::group::Kind;
+use crate::broker::{Broker, Start};
+use crate::error::{Error, Result};
+use crate::queue_id::QueueId;
+use crate::store::Delivery;
+use crate::sync::{Arc, Weak, cores};
+use std::time::Duration;
+
+impl Broker {
+    /// Prepares a push consumer, a member of `group`.
+    pub fn push_consumer(&self, group: &str) -> PushConsumerBuilder {
+        PushConsumerBuilder {
+            plan: Plan::new(self, group),
+            threads: cores().max(2),
+            pull_batch: 32,
+            retry_delay: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Settings of a push consumer; checked together by [`start`](Self::start).
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `start`"]
+pub struct PushConsumerBuilder {
+    plan: Plan,
+    threads: usize,
+    pull_batch: usize,
+    retry_delay: Duration,
+}
+
+impl PushConsumerBuilder {
+    /// Names the member, uniquely in its group; `consumer-<n>` by default.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.plan.name = Some(name.into());
+        self
+    }
+
+    /// Subscribes to a topic, which need not exist yet; again for another topic. All members of a
+    /// group must subscribe to the same.
+    ///
+    /// # Errors
+    /// `Name` if the topic's name breaks the rules, `Filter` if the expression does.
+    pub fn subscribe<F>(mut self, topic: &str, filter: F) -> Result<Self>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        self.plan.subscribe(topic, filter)?;
+        Ok(self)
+    }
+
+    /// Sets where the group begins if it has committed nothing yet; [`Start::First`] by default.
+    pub fn start_from(mut self, start: Start) -> Self {
+        self.plan.start = start;
+        self
+    }
+
+    /// Sets how many threads call the listener: 1 to 1000; by default the number of cores, at
+    /// least 2.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// Sets how many messages are read from the log at once: 1 to 1024, 32 by default.
+    pub fn pull_batch(mut self, messages: usize) -> Self {
+        self.pull_batch = messages;
+        self
+    }
+
+    /// Sets how long a failed message waits for its next delivery: 1 ms to 1 day, 1 s by default.
+    pub fn retry_delay(mut self, delay: Duration) -> Self {
+        self.retry_delay = delay;
+        self
+    }
+
+    /// Sets how queues are divided among the members; [`Averagely`](crate::Averagely) by default.
+    pub fn strategy(mut self, strategy: impl AssignStrategy + 'static) -> Self {
+        self.plan.strategy = Arc::new(strategy);
+        self
+    }
+
+    /// Joins the group and begins to call `listener`, for different messages at the same time. A
+    /// message that it fails is delivered again after the retry delay; the group's progress does
+    /// not pass it before.
+    ///
+    /// # Errors
+    /// `Setting` if a setting is out of its range; `Name`; `Duplicate` if the name is taken;
+    /// `Mismatch` if the running members differ; `Closed`.
+    pub fn start<F, R>(self, listener: F) -> Result<PushConsumer>
+    where
+        F: Fn(&Delivery<'_>) -> R + Send + Sync + 'static,
+        R: IntoOutcome,
+    {
+        self.start_listener(listener)
+    }
+
+    /// Does the same for a value that implements [`Listener`].
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_listener(self, listener: impl Listener + 'static) -> Result<PushConsumer> {
+        let Self { plan, threads, pull_batch, retry_delay } = self;
+        check_range("threads", threads, 1, 1000)?;
+        check_range("pull_batch", pull_batch, 1, 1024)?;
+        let delay = usize::try_from(retry_delay.as_millis()).unwrap_or(usize::MAX);
+        check_range("retry_delay in ms", delay, 1, 86_400_000)?;
+        let (group, name) = plan.group()?;
+        let settings = Settings { threads, pull_batch, retry_delay };
+        let core = plan.broker.core();
+        let service = Service::start(core, &group, &name, settings, Box::new(listener))?;
+        let running: Weak<dyn Running> = Arc::downgrade(&(service.clone() as Arc<dyn Running>));
+        let member = service.clone();
+        let joined = core
+            .add_consumer(running)
+            .and_then(|()| group.join(&name, member, plan.subscription(Kind::Push), plan.start));
+        if let Err(error) = joined {
+            service.discard();
+            return Err(error);
+        }
+        // Joined while the broker was closing: its list of consumers may have been taken before.
+        if core.is_closed() {
+            service.stop();
+            return Err(Error::Closed);
+        }
+        Ok(PushConsumer { _broker: plan.broker, service })
+    }
+}
+
+/// A running push consumer; it stops when dropped.
+#[must_use = "a consumer stops when it is dropped"]
+pub struct PushConsumer {
+    service: Arc<Service>,
+    // Behind the service: the listener goes before the directory is closed.
+    _broker: Broker,
+}
+
+impl PushConsumer {
+    /// The member's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.service.name()
+    }
+
+    /// The queues that it has at the moment, sorted.
+    #[must_use]
+    pub fn assignment(&self) -> Vec<QueueId> {
+        self.service.assignment()
+    }
+
+    /// Stops: waits for running listeners, commits, and leaves the group; its queues go to the
+    /// other members. From inside its own listener it returns at once, and the rest happens
+    /// behind it.
+    pub fn shutdown(self) {
+        self.service.stop();
+    }
+}
+
+impl Drop for PushConsumer {
+    fn drop(&mut self) {
+        self.service.stop();
+    }
+}
+
+impl std::fmt::Debug for PushConsumer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PushConsumer").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

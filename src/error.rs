@@ -1,0 +1,269 @@
+//! What can go wrong, as one enum whose texts say what to do.
+
+use crate::message::Receipt;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// A result whose error is rocklet's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that rocklet reports as failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused a file operation.
+    Io {
+        /// What was being done, such as `open`.
+        action: &'static str,
+        /// The file or folder.
+        file: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// Another broker has the directory open.
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A file holds bytes that rocklet did not write there.
+    Corrupt {
+        /// The file.
+        file: PathBuf,
+        /// The byte: a commit-log position in a log segment, otherwise an index into the file.
+        position: u64,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A file was written by a version of the format that this build does not know.
+    Version {
+        /// The file.
+        file: PathBuf,
+        /// The version found.
+        found: u32,
+        /// The newest version that this build reads.
+        supported: u32,
+    },
+    /// The file system has no room; nothing was stored, and the next call tries again.
+    DiskFull {
+        /// The file that could not be given its blocks.
+        file: PathBuf,
+        /// How many bytes were asked for.
+        needed: u64,
+    },
+    /// A sync failed earlier: nothing more is accepted until the broker is closed and reopened.
+    Poisoned {
+        /// The first failure.
+        cause: String,
+    },
+    /// The message is stored and may be delivered, but the sync that was to make it durable failed.
+    NotDurable {
+        /// What `send` would have returned.
+        receipt: Receipt,
+        /// The failure of the sync.
+        cause: String,
+    },
+    /// The broker, or the consumer, is closed.
+    Closed,
+    /// A part of a message is over its limit; nothing was stored.
+    TooLarge {
+        /// Which part.
+        what: &'static str,
+        /// Its length in bytes.
+        length: usize,
+        /// The most that is allowed, in bytes.
+        limit: usize,
+    },
+    /// A message has no body; nothing was stored.
+    EmptyBody,
+    /// A topic, group or consumer name breaks the rules.
+    Name {
+        /// What is named: `topic`, `group` or `consumer`.
+        what: &'static str,
+        /// The name given.
+        name: String,
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// A property, key or tag breaks the rules; nothing was stored.
+    Property {
+        /// The property's name.
+        name: String,
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// The topic does not exist and is not created on first use.
+    NoSuchTopic {
+        /// The topic.
+        topic: String,
+    },
+    /// The topic exists already.
+    TopicExists {
+        /// The topic.
+        topic: String,
+    },
+    /// The topic has no such queue.
+    NoSuchQueue {
+        /// The topic.
+        topic: String,
+        /// The queue asked for.
+        queue: u16,
+        /// How many queues there are.
+        queues: u16,
+    },
+    /// The message's options or its selector do not name one queue.
+    NoQueueChosen {
+        /// What was wrong.
+        reason: &'static str,
+    },
+    /// A batch breaks the rules (PROD-15); nothing was stored.
+    Batch {
+        /// The rule it breaks.
+        reason: &'static str,
+    },
+    /// A filter expression cannot be read.
+    Filter {
+        /// The expression.
+        expression: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A setting is out of its range.
+    Setting {
+        /// The parameter.
+        name: &'static str,
+        /// The value given.
+        value: u64,
+        /// The smallest value allowed.
+        min: u64,
+        /// The largest value allowed.
+        max: u64,
+    },
+    /// A consumer of that name is already in the group.
+    Duplicate {
+        /// The group.
+        group: String,
+        /// The name.
+        name: String,
+    },
+    /// A member's subscription or model differs from that of its group.
+    Mismatch {
+        /// The group.
+        group: String,
+        /// What differs.
+        what: &'static str,
+    },
+    /// The queue is not assigned to this consumer.
+    NotAssigned {
+        /// The topic.
+        topic: String,
+        /// The queue.
+        queue: u16,
+    },
+    /// The offset lies outside the queue.
+    OffsetRange {
+        /// The offset asked for.
+        offset: u64,
+        /// The first stored offset.
+        min: u64,
+        /// The next offset to be given.
+        max: u64,
+    },
+    /// The user's assignment strategy failed or returned an impossible assignment.
+    Strategy {
+        /// What was wrong.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { action, file, source } => {
+                write!(f, "cannot {action} {}: {source}", file.display())
+            }
+            Self::Locked { dir } => write!(
+                f,
+                "{} is open in another broker; close that one first, or use another directory",
+                dir.display()
+            ),
+            Self::Corrupt { file, position, reason } => write!(
+                f,
+                "{} is damaged at {position}: {reason}; restore it from a backup or move it away",
+                file.display()
+            ),
+            Self::Version { file, found, supported } => write!(
+                f,
+                "{} has format version {found}, this build reads up to {supported}; use a newer rocklet",
+                file.display()
+            ),
+            Self::DiskFull { file, needed } => write!(
+                f,
+                "no space for {needed} bytes of {}; free some and send again",
+                file.display()
+            ),
+            Self::Poisoned { cause } => write!(
+                f,
+                "an earlier sync failed ({cause}); close the broker, check the disk and reopen"
+            ),
+            Self::NotDurable { receipt, cause } => write!(
+                f,
+                "the message at position {} is stored, but its sync failed ({cause}); \
+                 treat it as perhaps lost",
+                receipt.position
+            ),
+            Self::Closed => f.write_str("the broker or consumer is closed; open or start it again"),
+            Self::TooLarge { what, length, limit } => {
+                write!(f, "the {what} has {length} bytes, at most {limit} are allowed")
+            }
+            Self::EmptyBody => f.write_str("the message has no body; give it at least one byte"),
+            Self::Name { what, name, reason } => write!(f, "{what} name {name:?} {reason}"),
+            Self::Property { name, reason } => write!(f, "property {name:?} {reason}"),
+            Self::NoSuchTopic { topic } => {
+                write!(f, "there is no topic {topic:?}; create it with create_topic")
+            }
+            Self::TopicExists { topic } => write!(f, "topic {topic:?} exists already"),
+            Self::NoSuchQueue { topic, queue, queues } => {
+                write!(f, "topic {topic:?} has queues 0 to {}, not {queue}", queues.saturating_sub(1))
+            }
+            Self::NoQueueChosen { reason } => write!(f, "no queue can be chosen: {reason}"),
+            Self::Batch { reason } => write!(f, "the batch is refused: {reason}"),
+            Self::Filter { expression, reason } => write!(f, "filter {expression:?}: {reason}"),
+            Self::Setting { name, value, min, max } => {
+                write!(f, "{name} is {value}, it must be from {min} to {max}")
+            }
+            Self::Duplicate { group, name } => write!(
+                f,
+                "group {group:?} has a running consumer named {name:?}; choose another name"
+            ),
+            Self::Mismatch { group, what } => write!(
+                f,
+                "the running members of group {group:?} have another {what}; all must be the same"
+            ),
+            Self::NotAssigned { topic, queue } => {
+                write!(f, "queue {queue} of topic {topic:?} is not assigned to this consumer")
+            }
+            Self::OffsetRange { offset, min, max } => {
+                write!(f, "offset {offset} is outside the queue, which holds {min} to {max}")
+            }
+            Self::Strategy { reason } => {
+                write!(f, "the assignment strategy failed: {reason}; the old assignment stays")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

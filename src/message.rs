@@ -1,0 +1,291 @@
+//! A message to be sent, and what must be true of it before anything is written.
+
+mod rules;
+
+use crate::error::{Error, Result};
+use crate::message_id::MessageId;
+use crate::names;
+use crate::placement::Placement;
+use crate::properties::{self, Encoded, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, TAGS};
+use crate::queue_id::QueueId;
+use crate::string_hash::string_hash;
+use crate::sync::Arc;
+use std::borrow::Cow;
+use std::fmt;
+
+/// A message to be sent, with its options [MODEL-10]. It borrows what it is given.
+///
+/// Rules are checked by `send`, which refuses a message before anything is written:
+/// the topic is 1 to 127 characters of `A-Z a-z 0-9 % | _ -` and not a system topic [MODEL-5];
+/// the body has 1 byte up to the broker's limit [MODEL-7]; all properties together have at most
+/// 32767 encoded bytes [MODEL-8]; none of them is blank or holds the characters U+0001 or U+0002,
+/// by which they are told apart in the log [MODEL-9].
+///
+/// ```
+/// # use rocklet::Message;
+/// let message = Message::new("orders", b"paid").tag("paid").key("o-42").order_by("user-7");
+/// ```
+#[derive(Clone)]
+#[must_use = "a message does nothing until it is sent"]
+pub struct Message<'a> {
+    pub(crate) topic: Cow<'a, str>,
+    pub(crate) body: Cow<'a, [u8]>,
+    pub(crate) tag: Option<Cow<'a, str>>,
+    /// Apart from the others, so that one key costs no allocation. (A small vector would make
+    /// `'a` invariant, and batches of mixed origin would not compile.)
+    first_key: Option<Cow<'a, str>>,
+    more_keys: Vec<Cow<'a, str>>,
+    properties: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    pub(crate) flag: i32,
+    pub(crate) born_ms: Option<u64>,
+    pub(crate) placement: Placement<'a>,
+}
+
+impl<'a> Message<'a> {
+    /// Creates a message without options: untagged, placed round robin.
+    #[inline]
+    pub fn new(topic: impl Into<Cow<'a, str>>, body: impl Into<Cow<'a, [u8]>>) -> Self {
+        Self {
+            topic: topic.into(),
+            body: body.into(),
+            tag: None,
+            first_key: None,
+            more_keys: Vec::new(),
+            properties: Vec::new(),
+            flag: 0,
+            born_ms: None,
+            placement: Placement::RoundRobin,
+        }
+    }
+
+    /// Sets the tag, by which consumers filter.
+    ///
+    /// `send` refuses a tag that no tag expression can name: a blank one, one with blanks around
+    /// it, and one that holds `||` [SUB-2].
+    #[inline]
+    pub fn tag(mut self, tag: impl Into<Cow<'a, str>>) -> Self {
+        self.tag = Some(tag.into());
+        self
+    }
+
+    /// Adds a key, by which the message can be looked up; may be repeated.
+    ///
+    /// `send` refuses a key that is blank or holds a space, which separates keys [MODEL-10].
+    #[inline]
+    pub fn key(mut self, key: impl Into<Cow<'a, str>>) -> Self {
+        if self.first_key.is_none() {
+            self.first_key = Some(key.into());
+        } else {
+            self.more_keys.push(key.into());
+        }
+        self
+    }
+
+    /// Sets a property; a second one of that name replaces the first.
+    ///
+    /// `send` refuses a blank name or value and a reserved name, such as `TAGS` [MODEL-12].
+    pub fn property(
+        mut self,
+        name: impl Into<Cow<'a, str>>,
+        value: impl Into<Cow<'a, str>>,
+    ) -> Self {
+        let (name, value) = (name.into(), value.into());
+        match self.properties.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => self.properties.push((name, value)),
+        }
+        self
+    }
+
+    /// Sets a number that means something to the application only. Default: 0.
+    #[inline]
+    pub fn flag(mut self, flag: i32) -> Self {
+        self.flag = flag;
+        self
+    }
+
+    /// Sets when the message came to be, in milliseconds since 1970. Default: when it is sent.
+    #[inline]
+    pub fn born_ms(mut self, born_ms: u64) -> Self {
+        self.born_ms = Some(born_ms);
+        self
+    }
+
+    /// Puts the message into queue number `queue`.
+    ///
+    /// At most one of `queue`, [`order_by`](Self::order_by) and [`select`](Self::select) may be
+    /// given; `send` refuses the message otherwise.
+    #[inline]
+    pub fn queue(mut self, queue: u16) -> Self {
+        self.placement = self.placement.or(Placement::Queue(queue));
+        self
+    }
+
+    /// Puts the message into the queue that takes all messages ordered by `key`: queue
+    /// `|h mod n|` of `n`, where `h` is Java's string hash of the key [PROD-12].
+    #[inline]
+    pub fn order_by(mut self, key: impl Into<Cow<'a, str>>) -> Self {
+        self.placement = self.placement.or(Placement::Key(key.into()));
+        self
+    }
+
+    /// Puts the message into the queue that `selector` picks among all queues of the topic, which
+    /// it gets in ascending order; `send` fails if it picks none [PROD-12].
+    pub fn select(
+        mut self,
+        selector: impl Fn(&[QueueId]) -> Option<QueueId> + Send + Sync + 'a,
+    ) -> Self {
+        self.placement = self.placement.or(Placement::Select(Arc::new(selector)));
+        self
+    }
+
+    /// Makes a message that borrows nothing.
+    ///
+    /// A closure given to [`select`](Self::select) may borrow and is left behind: such a message
+    /// is refused by `send` until it is placed anew.
+    pub fn into_owned(self) -> Message<'static> {
+        Message {
+            topic: own(self.topic),
+            body: own(self.body),
+            tag: self.tag.map(own),
+            first_key: self.first_key.map(own),
+            more_keys: self.more_keys.into_iter().map(own).collect(),
+            properties: self.properties.into_iter().map(|(n, v)| (own(n), own(v))).collect(),
+            flag: self.flag,
+            born_ms: self.born_ms,
+            placement: self.placement.into_owned(),
+        }
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Refuses whatever breaks a rule, before anything is written.
+    pub(crate) fn validate(&self, max_body: usize) -> Result<()> {
+        self.validate_topic()?;
+        self.validate_content(max_body)
+    }
+
+    /// The part of [`validate`](Self::validate) that a topic known to exist has passed already.
+    #[inline]
+    pub(crate) fn validate_topic(&self) -> Result<()> {
+        names::check_topic(&self.topic)
+    }
+
+    /// The part of [`validate`](Self::validate) that depends on the message alone.
+    #[inline]
+    pub(crate) fn validate_content(&self, max_body: usize) -> Result<()> {
+        if self.body.is_empty() {
+            return Err(Error::EmptyBody);
+        }
+        if self.body.len() > max_body {
+            return Err(Error::TooLarge { what: "body", length: self.body.len(), limit: max_body });
+        }
+        self.placement.validate()?;
+        let length = self.properties_len();
+        if length > MAX_BYTES {
+            return Err(Error::TooLarge { what: "properties", length, limit: MAX_BYTES });
+        }
+        if let Some(tag) = &self.tag {
+            rules::check_tag(tag)?;
+        }
+        for key in self.keys() {
+            rules::check_key(key)?;
+        }
+        self.properties.iter().try_for_each(|(name, value)| rules::check_property(name, value))
+    }
+
+    /// Appends the wire form of tag, keys, flag and properties, in this order [MODEL-9].
+    #[inline]
+    pub(crate) fn encode_properties(&self, out: &mut Encoded) {
+        if let Some(tag) = &self.tag {
+            properties::put(out, TAGS, tag);
+        }
+        if self.first_key.is_some() {
+            properties::put_joined(out, KEYS, self.keys());
+        }
+        if self.flag != 0 {
+            properties::put_flag(out, self.flag);
+        }
+        if !self.properties.is_empty() {
+            out.reserve(self.properties_len());
+            self.properties.iter().for_each(|(name, value)| properties::put(out, name, value));
+        }
+    }
+
+    /// The hash of the tag that the index holds, 0 without a tag [STORE-22].
+    #[inline]
+    pub(crate) fn tag_hash(&self) -> i32 {
+        self.tag.as_deref().map_or(0, string_hash)
+    }
+
+    /// The keys, in the order given.
+    #[inline]
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.first_key.iter().chain(&self.more_keys).map(|key| &**key)
+    }
+
+    /// How many bytes [`encode_properties`](Self::encode_properties) appends to an empty buffer.
+    #[inline]
+    fn properties_len(&self) -> usize {
+        // Each item with the separator after it, which the last one lacks.
+        let item = |name: &str, value: usize| name.len() + 1 + value + 1;
+        let mut length = self.tag.as_ref().map_or(0, |tag| item(TAGS, tag.len()));
+        if let Some(first) = &self.first_key {
+            let more = self.more_keys.iter().map(|key| 1 + key.len()).sum::<usize>();
+            length += item(KEYS, first.len() + more);
+        }
+        if self.flag != 0 {
+            length += item(FLAG, FLAG_DIGITS);
+        }
+        length += self.properties.iter().map(|(n, v)| item(n, v.len())).sum::<usize>();
+        length.saturating_sub(1)
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("topic", &self.topic)
+            .field("body_len", &self.body.len())
+            .field("tag", &self.tag)
+            .field("keys", &self.keys().collect::<Vec<_>>())
+            .field("properties", &self.properties)
+            .field("flag", &self.flag)
+            .field("born_ms", &self.born_ms)
+            .field("placement", &self.placement)
+            .finish()
+    }
+}
+
+/// Where a sent message stands, and its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The message's id.
+    pub id: MessageId,
+    /// The queue that holds it.
+    pub queue: u16,
+    /// Its offset in that queue.
+    pub offset: u64,
+    /// Its position in the commit log, in bytes.
+    pub position: u64,
+    /// When it was stored, in milliseconds since 1970.
+    pub store_ms: u64,
+}
+
+fn own<T: ToOwned + ?Sized>(text: Cow<'_, T>) -> Cow<'static, T> {
+    Cow::Owned(text.into_owned())
+}
+
+#[cfg(test)]
+mod tests;

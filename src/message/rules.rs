@@ -1,0 +1,75 @@
+//! What a tag, a key and a property must not be.
+
+use crate::error::{Error, Result};
+use crate::names::{is_blank, trim};
+use crate::properties::{KEYS, TAGS, has_separator, is_reserved};
+
+/// Refuses a tag that no tag expression can name [SUB-2].
+#[inline]
+pub(super) fn check_tag(tag: &str) -> Result<()> {
+    if is_plain(tag) { Ok(()) } else { check_odd_tag(tag) }
+}
+
+/// Refuses a key that would be read back as none or as several [MODEL-10].
+#[inline]
+pub(super) fn check_key(key: &str) -> Result<()> {
+    if is_plain(key) { Ok(()) } else { check_odd_key(key) }
+}
+
+/// Refuses a property that would be lost, or that would change another one [MODEL-9, MODEL-12].
+#[inline]
+pub(super) fn check_property(name: &str, value: &str) -> Result<()> {
+    let reason = if is_blank(name) {
+        "has a blank name"
+    } else if is_blank(value) {
+        "has a blank value; leave the property away instead"
+    } else if has_separator(name) || has_separator(value) {
+        SEPARATOR
+    } else if is_reserved(name) {
+        "is reserved for the system; choose another name"
+    } else {
+        return Ok(());
+    };
+    Err(refuse(name, reason))
+}
+
+/// Whether `text` holds nothing that any rule for tags and keys looks at.
+#[inline]
+fn is_plain(text: &str) -> bool {
+    text.bytes().fold(!text.is_empty(), |plain, b| plain & (b > b' ') & (b != b'|'))
+}
+
+fn check_odd_tag(tag: &str) -> Result<()> {
+    let reason = if is_blank(tag) {
+        "is blank; leave the tag away instead"
+    } else if trim(tag).len() < tag.len() {
+        "has blanks around it, so no subscription could name it; trim it"
+    } else if tag.contains("||") {
+        "holds `||`, which separates the tags of a subscription"
+    } else if has_separator(tag) {
+        SEPARATOR
+    } else {
+        return Ok(());
+    };
+    Err(refuse(TAGS, reason))
+}
+
+fn check_odd_key(key: &str) -> Result<()> {
+    let reason = if is_blank(key) {
+        "has a blank key; leave it away instead"
+    } else if key.contains(' ') {
+        "has a key with a space, which separates keys; add each by a call of its own"
+    } else if has_separator(key) {
+        SEPARATOR
+    } else {
+        return Ok(());
+    };
+    Err(refuse(KEYS, reason))
+}
+
+#[cold]
+fn refuse(name: &str, reason: &'static str) -> Error {
+    Error::Property { name: name.chars().take(256).collect(), reason }
+}
+
+const SEPARATOR: &str = "holds U+0001 or U+0002, which separate properties";

@@ -1,0 +1,277 @@
+//! Sending.
+
+use crate::broker::Broker;
+use crate::broker::core::Core;
+use crate::error::{Error, Result};
+use crate::message::{Message, Receipt};
+use crate::message_id::MessageId;
+use crate::placement::Placement;
+use crate::properties::Encoded;
+use crate::store::{AppendError, Appended, Flush, Pending, Topic};
+use crate::string_hash::queue_for;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Sends messages; any number of threads may share one, or a clone of it.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let broker = rocklet::Broker::open(dir.path())?;
+/// use rocklet::Message;
+/// let producer = broker.producer();
+/// let message = Message::new("orders", b"paid").tag("paid").key("o-42").order_by("user-7");
+/// let receipt = producer.send(&message)?;
+/// assert_eq!(producer.send(&message)?.queue, receipt.queue);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Producer {
+    broker: Broker,
+    hooks: Vec<Arc<dyn SendHook>>,
+    turn: AtomicUsize,
+}
+
+/// Sees every message before and after it is sent (PROD-16). A panic in a hook is swallowed.
+pub trait SendHook: Send + Sync + std::fmt::Debug {
+    /// Is called before the message is checked.
+    fn before(&self, message: &Message<'_>) {
+        let _ = message;
+    }
+
+    /// Is called with what `send` returns, once for every `before`.
+    fn after(&self, message: &Message<'_>, result: &Result<Receipt>) {
+        let _ = (message, result);
+    }
+}
+
+impl Broker {
+    /// Makes a producer.
+    #[must_use]
+    pub fn producer(&self) -> Producer {
+        Producer { broker: self.clone(), hooks: Vec::new(), turn: AtomicUsize::new(random()) }
+    }
+}
+
+impl Producer {
+    /// Adds a hook, behind those that it has.
+    #[must_use]
+    pub fn with_hook(mut self, hook: impl SendHook + 'static) -> Self {
+        self.hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Stores a message and returns where. It survives the end of the process from then on, and a
+    /// loss of power as [`Flush`] says. A topic that does not exist is created (MODEL-18).
+    ///
+    /// Without a choice by the message the queues of a topic take turns (PROD-9).
+    ///
+    /// # Errors
+    /// Nothing was stored after `TooLarge`, `EmptyBody`, `Name`, `Property`, `NoSuchTopic`,
+    /// `NoSuchQueue` or `NoQueueChosen` (the message has to change), `DiskFull` (send again once
+    /// there is space), `Closed` or `Poisoned`. After `NotDurable` the message is stored, and
+    /// perhaps delivered, but may not survive a loss of power.
+    #[inline]
+    pub fn send(&self, message: &Message<'_>) -> Result<Receipt> {
+        if self.hooks.is_empty() {
+            return self.store(message);
+        }
+        self.call_hooks(|hook| hook.before(message));
+        let result = self.store(message);
+        self.call_hooks(|hook| hook.after(message, &result));
+        result
+    }
+
+    /// Stores messages of one topic in one queue, all or none, as one append (PROD-15). The first
+    /// message chooses the queue; the others must not choose another one by number.
+    ///
+    /// # Errors
+    /// `Batch` if the topics or the queues differ, `TooLarge` if the batch does not fit a log
+    /// file, and as [`send`](Self::send) for every message; nothing was stored then.
+    pub fn send_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
+        messages.iter().for_each(|message| self.call_hooks(|hook| hook.before(message)));
+        let sent = self.store_batch(messages);
+        for (nth, message) in messages.iter().enumerate() {
+            // An error is told to every message's hook, in its own copy of the text.
+            let result = sent.as_ref().map(|receipts| receipts[nth]);
+            let result = result.map_err(|_| Error::Batch { reason: "see what send_batch returned" });
+            self.call_hooks(|hook| hook.after(message, &result));
+        }
+        sent
+    }
+
+    #[inline]
+    fn store(&self, message: &Message<'_>) -> Result<Receipt> {
+        let core = self.broker.core();
+        message.validate_content(core.settings.max_body)?;
+        let mut properties = Encoded::new();
+        message.encode_properties(&mut properties);
+        let pending = pending(message, &properties);
+        let (appended, queue) = self.place(message, |topic, queue| {
+            let queue = &topic.queues[usize::from(queue)];
+            let appended = core.store.append(topic, queue, pending)?;
+            if appended.watched {
+                core.hold.arrived(queue, appended.offset, std::iter::once(pending.tag_hash));
+            }
+            Ok(appended)
+        })?;
+        let receipt = receipt(core, &appended, queue);
+        self.make_durable(&appended, receipt)?;
+        Ok(receipt)
+    }
+
+    fn store_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
+        let Some(first) = messages.first() else { return Ok(Vec::new()) };
+        let core = self.broker.core();
+        for message in messages {
+            message.validate_content(core.settings.max_body)?;
+            if message.topic != first.topic {
+                return Err(Error::Batch { reason: "all messages must have the same topic" });
+            }
+            if let (Placement::Queue(a), Placement::Queue(b)) = (&first.placement, &message.placement)
+                && a != b
+            {
+                return Err(Error::Batch { reason: "all messages must go to the same queue" });
+            }
+        }
+        let encoded: Vec<Encoded> = messages
+            .iter()
+            .map(|message| {
+                let mut properties = Encoded::new();
+                message.encode_properties(&mut properties);
+                properties
+            })
+            .collect();
+        let pending = messages.iter().zip(&encoded).map(|(message, p)| pending(message, p));
+        let (appended, queue) = self.place(first, |topic, queue| {
+            let queue = &topic.queues[usize::from(queue)];
+            let appended = core.store.append_batch(topic, queue, pending.clone())?;
+            if appended.appended.watched {
+                let hashes = messages.iter().map(Message::tag_hash);
+                core.hold.arrived(queue, appended.appended.offset, hashes);
+            }
+            Ok(appended)
+        })?;
+        let receipt = receipt(core, &appended.appended, queue);
+        let position = |nth: usize| appended.positions.get(nth).copied().unwrap_or_default();
+        let receipts: Vec<Receipt> = (0..messages.len())
+            .map(|nth| Receipt {
+                id: MessageId::new(position(nth), core.store.store_id()),
+                position: position(nth),
+                offset: receipt.offset + nth as u64,
+                ..receipt
+            })
+            .collect();
+        self.make_durable(&appended.appended, receipt)?;
+        Ok(receipts)
+    }
+
+    /// Finds the topic and the queue, and appends; again if the topic appears or goes meanwhile.
+    #[inline]
+    fn place<R>(
+        &self,
+        message: &Message<'_>,
+        append: impl Fn(&Topic, u16) -> std::result::Result<R, AppendError>,
+    ) -> Result<(R, u16)> {
+        let core = self.broker.core();
+        loop {
+            let placed = core.store.topics.with(&message.topic, |topic| {
+                let queue = self.choose(message, topic).map_err(AppendError::Failed)?;
+                Ok((append(topic, queue)?, queue))
+            });
+            match placed {
+                Some(Ok(placed)) => return Ok(placed),
+                Some(Err(AppendError::Failed(error))) => return Err(error),
+                Some(Err(AppendError::Gone)) => {}
+                None => {
+                    message.validate_topic()?;
+                    core.topic(&message.topic)?;
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn choose(&self, message: &Message<'_>, topic: &Topic) -> Result<u16> {
+        let queues = topic.queues.len() as u16;
+        match &message.placement {
+            Placement::RoundRobin => {
+                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+                Ok((turn % usize::from(queues)) as u16)
+            }
+            Placement::Key(key) => Ok(queue_for(key, queues)),
+            Placement::Queue(queue) if *queue < queues => Ok(*queue),
+            Placement::Queue(queue) => Err(no_such_queue(topic, *queue)),
+            Placement::Select(select) => {
+                let chosen = catch_unwind(AssertUnwindSafe(|| select(&topic.ids)));
+                match chosen {
+                    Ok(Some(id)) if topic.ids.contains(&id) => Ok(id.queue()),
+                    Ok(Some(id)) => Err(no_such_queue(topic, id.queue())),
+                    Ok(None) => Err(Error::NoQueueChosen { reason: "the selector chose none" }),
+                    Err(_) => Err(Error::NoQueueChosen { reason: "the selector panicked" }),
+                }
+            }
+            Placement::Conflict | Placement::Lost => {
+                message.placement.validate()?;
+                Ok(0)
+            }
+        }
+    }
+
+    #[inline]
+    fn make_durable(&self, appended: &Appended, receipt: Receipt) -> Result<()> {
+        let core = self.broker.core();
+        if core.store.flush_mode() != Flush::EveryMessage {
+            return Ok(());
+        }
+        let durable = core.store.wait_durable(appended.end);
+        durable.map_err(|cause| Error::NotDurable { receipt, cause })
+    }
+
+    fn call_hooks(&self, call: impl Fn(&dyn SendHook)) {
+        for hook in &self.hooks {
+            let _ = catch_unwind(AssertUnwindSafe(|| call(&**hook)));
+        }
+    }
+}
+
+impl Clone for Producer {
+    /// A producer for the same broker, with the same hooks and a turn of its own.
+    fn clone(&self) -> Self {
+        Self { hooks: self.hooks.clone(), ..self.broker.producer() }
+    }
+}
+
+fn pending<'a>(message: &'a Message<'_>, properties: &'a Encoded) -> Pending<'a> {
+    Pending {
+        tag_hash: message.tag_hash(),
+        born_ms: message.born_ms,
+        properties,
+        body: message.body(),
+    }
+}
+
+fn receipt(core: &Core, appended: &Appended, queue: u16) -> Receipt {
+    Receipt {
+        id: MessageId::new(appended.position, core.store.store_id()),
+        queue,
+        offset: appended.offset,
+        position: appended.position,
+        store_ms: appended.store_ms,
+    }
+}
+
+fn no_such_queue(topic: &Topic, queue: u16) -> Error {
+    Error::NoSuchQueue {
+        topic: topic.name.to_string(),
+        queue,
+        queues: topic.queues.len() as u16,
+    }
+}
+
+// Where the turns begin: producers that are made together should not march together (PROD-9).
+fn random() -> usize {
+    RandomState::new().hash_one(0) as usize
+}
+

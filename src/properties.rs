@@ -1,0 +1,314 @@
+//! Properties on the wire: items `name 0x01 value`, separated by 0x02 [MODEL-9].
+
+use smallvec::SmallVec;
+
+/// Holds the tag [MODEL-10].
+pub(crate) const TAGS: &str = "TAGS";
+
+/// Holds the keys, joined by single spaces [MODEL-10].
+pub(crate) const KEYS: &str = "KEYS";
+
+/// Holds the user's flag, eight hexadecimal digits, absent when 0.
+pub(crate) const FLAG: &str = "ROCKLET_FLAG";
+
+/// The most bytes that the encoded properties of one message may have [MODEL-8].
+pub(crate) const MAX_BYTES: usize = 32_767;
+
+/// Properties in their encoded form; those of most messages fit without an allocation.
+pub(crate) type Encoded = SmallVec<[u8; 128]>;
+
+/// A view of encoded properties, tolerant of any bytes.
+///
+/// As in RocketMQ, an item without name, separator or value does not count; neither does one that
+/// is not UTF-8. Names are unique in what rocklet writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Properties<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Properties<'a> {
+    /// The value of `name`, the first one should there be several.
+    pub(crate) fn get(self, name: &str) -> Option<&'a str> {
+        let (_, value) = self.items().find(|(known, _)| *known == name.as_bytes())?;
+        str::from_utf8(value).ok()
+    }
+
+    /// The user's flag, 0 when absent.
+    pub(crate) fn flag(self) -> i32 {
+        let digits = self.get(FLAG).unwrap_or("0");
+        u32::from_str_radix(digits, 16).map_or(0, u32::cast_signed)
+    }
+
+    /// All properties, reserved ones included, in the order written.
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.items().filter_map(|(name, value)| {
+            Some((str::from_utf8(name).ok()?, str::from_utf8(value).ok()?))
+        })
+    }
+
+    /// The properties that a user gave, in the order written.
+    pub(crate) fn user(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.iter().filter(|(name, _)| !is_reserved(name))
+    }
+
+    fn items(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            while !rest.is_empty() {
+                let (item, after) = split(rest, ITEM_SEPARATOR);
+                let (name, value) = split(item, VALUE_SEPARATOR);
+                rest = after;
+                if !name.is_empty() && !value.is_empty() {
+                    return Some((name, value));
+                }
+            }
+            None
+        })
+    }
+}
+
+/// The bytes before and after the first `separator`; all and nothing without one.
+#[inline]
+fn split(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
+    let at = find(bytes, separator).unwrap_or(bytes.len());
+    (&bytes[..at], bytes.get(at + 1..).unwrap_or_default())
+}
+
+/// Where `wanted` stands first, looking at eight bytes at a time.
+#[inline]
+fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
+    const LOW: u64 = u64::from_le_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_le_bytes([0x80; 8]);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        // A byte equal to the wanted one becomes 0, and the lowest 0 is the lowest to borrow.
+        let zeroed = u64::from_le_bytes(*word) ^ (LOW * u64::from(wanted));
+        let borrowed = zeroed.wrapping_sub(LOW) & !zeroed & HIGH;
+        if borrowed != 0 {
+            return Some(8 * index + borrowed.trailing_zeros() as usize / 8);
+        }
+    }
+    let at = rest.iter().position(|&byte| byte == wanted)?;
+    Some(8 * words.len() + at)
+}
+
+/// Appends one property; neither part may be blank or hold a separator.
+#[inline]
+pub(crate) fn put(out: &mut Encoded, name: &str, value: &str) {
+    put_name(out, name);
+    out.extend_from_slice(value.as_bytes());
+}
+
+/// Appends one property whose value is `parts` joined by single spaces.
+pub(crate) fn put_joined(
+    out: &mut Encoded,
+    name: &str,
+    mut parts: impl Iterator<Item = impl AsRef<str>>,
+) {
+    put_name(out, name);
+    if let Some(first) = parts.next() {
+        out.extend_from_slice(first.as_ref().as_bytes());
+    }
+    for part in parts {
+        out.push(b' ');
+        out.extend_from_slice(part.as_ref().as_bytes());
+    }
+}
+
+/// Appends the user's flag.
+pub(crate) fn put_flag(out: &mut Encoded, flag: i32) {
+    put_name(out, FLAG);
+    let digits = (0..FLAG_DIGITS).rev().map(|digit| flag.cast_unsigned() >> (4 * digit) & 0xf);
+    out.extend(digits.map(|digit| b"0123456789abcdef"[digit as usize]));
+}
+
+/// The length of the value that [`put_flag`] writes.
+pub(crate) const FLAG_DIGITS: usize = 8;
+
+/// Whether `text` holds a byte that would end a name or a value early.
+#[inline]
+pub(crate) fn has_separator(text: &str) -> bool {
+    // Without an early exit, which lets the compiler take many bytes at once.
+    text.bytes().fold(false, |found, b| found | (b == VALUE_SEPARATOR) | (b == ITEM_SEPARATOR))
+}
+
+/// Whether users may not set `name`: the names of RocketMQ [MODEL-12], and whatever begins with
+/// `TIMER_` (more of them in 5.x) or `ROCKLET_` (ours).
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.as_bytes().first().is_some_and(u8::is_ascii_uppercase)
+        && (name.starts_with("TIMER_")
+            || name.starts_with("ROCKLET_")
+            || matches!(
+                name,
+                "KEYS"
+                    | "TAGS"
+                    | "WAIT"
+                    | "DELAY"
+                    | "RETRY_TOPIC"
+                    | "REAL_TOPIC"
+                    | "REAL_QID"
+                    | "TRAN_MSG"
+                    | "PGROUP"
+                    | "MIN_OFFSET"
+                    | "MAX_OFFSET"
+                    | "BUYER_ID"
+                    | "ORIGIN_MESSAGE_ID"
+                    | "TRANSFER_FLAG"
+                    | "CORRECTION_FLAG"
+                    | "MQ2_FLAG"
+                    | "RECONSUME_TIME"
+                    | "MSG_REGION"
+                    | "TRACE_ON"
+                    | "UNIQ_KEY"
+                    | "MAX_RECONSUME_TIMES"
+                    | "CONSUME_START_TIME"
+                    | "TRAN_PREPARED_QUEUE_OFFSET"
+                    | "TRANSACTION_CHECK_TIMES"
+                    | "CHECK_IMMUNITY_TIME_IN_SECONDS"
+                    | "INSTANCE_ID"
+                    | "CORRELATION_ID"
+                    | "REPLY_TO_CLIENT"
+                    | "TTL"
+                    | "ARRIVE_TIME"
+                    | "PUSH_REPLY_TIME"
+                    | "CLUSTER"
+                    | "MSG_TYPE"
+            ))
+}
+
+#[inline]
+fn put_name(out: &mut Encoded, name: &str) {
+    if !out.is_empty() {
+        out.push(ITEM_SEPARATOR);
+    }
+    out.extend_from_slice(name.as_bytes());
+    out.push(VALUE_SEPARATOR);
+}
+
+const VALUE_SEPARATOR: u8 = 1;
+const ITEM_SEPARATOR: u8 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// As in `tests/conformance.rs`, which cannot reach the decoder.
+    fn recorded() -> Vec<serde_json::Value> {
+        const FILE: &str = include_str!("../tests/vectors/properties_encoding.json");
+        let folder = std::env::var_os("ROCKLET_VECTORS").map(std::path::PathBuf::from);
+        let other = folder.map(|folder| folder.join("properties_encoding.json"));
+        let text = other.map(|path| std::fs::read_to_string(path).expect("ROCKLET_VECTORS"));
+        serde_json::from_str(text.as_deref().unwrap_or(FILE)).expect("the vectors are JSON")
+    }
+
+    #[test]
+    fn model_9_encoded_items_are_read_back() {
+        let mut out = Encoded::new();
+        put(&mut out, TAGS, "paid");
+        put_joined(&mut out, KEYS, ["o-42", "o-43"].into_iter());
+        put_flag(&mut out, -2);
+        put(&mut out, "a=b", " c;d ");
+        assert_eq!(
+            &out[..],
+            b"TAGS\x01paid\x02KEYS\x01o-42 o-43\x02ROCKLET_FLAG\x01fffffffe\x02a=b\x01 c;d "
+        );
+        let read = Properties(&out);
+        assert_eq!(read.get(TAGS), Some("paid"));
+        assert_eq!(read.get("a=b"), Some(" c;d "));
+        assert_eq!(read.get("a"), None);
+        assert_eq!(read.get(""), None);
+        assert_eq!(read.flag(), -2);
+        assert_eq!(read.iter().count(), 4);
+        assert_eq!(read.user().collect::<Vec<_>>(), [("a=b", " c;d ")]);
+    }
+
+    #[test]
+    fn model_9_decoding_of_recorded_text() {
+        let cases = recorded();
+        for case in cases {
+            let encoded = case["encoded"].as_str().unwrap();
+            let found: BTreeMap<_, _> = Properties(encoded.as_bytes()).iter().collect();
+            let expected = case["decoded"].as_object().unwrap();
+            let expected: BTreeMap<_, _> =
+                expected.iter().map(|(name, v)| (name.as_str(), v.as_str().unwrap())).collect();
+            assert_eq!(found, expected, "{case}");
+            let unique = expected.len() == Properties(encoded.as_bytes()).iter().count();
+            for (name, value) in expected.into_iter().filter(|_| unique) {
+                assert_eq!(Properties(encoded.as_bytes()).get(name), Some(value), "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn model_9_encoding_of_recorded_pairs() {
+        let cases = recorded();
+        let mut compared = 0;
+        for case in cases {
+            let Some(pairs) = case["pairs"].as_array() else { continue };
+            let mut out = Encoded::new();
+            for pair in pairs {
+                // Refused before they reach the encoder: absent and blank parts, separators.
+                let (Some(name), Some(value)) = (pair[0].as_str(), pair[1].as_str()) else { break };
+                if name.is_empty()
+                    || value.is_empty()
+                    || has_separator(name)
+                    || has_separator(value)
+                {
+                    break;
+                }
+                put(&mut out, name, value);
+            }
+            if Properties(&out).iter().count() == pairs.len() {
+                assert_eq!(out.as_slice(), case["encoded"].as_str().unwrap().as_bytes(), "{case}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 0);
+    }
+
+    #[test]
+    fn model_9_separators_are_found_wherever_they_stand() {
+        for length in 0..40 {
+            for at in 0..length {
+                let mut bytes = vec![0xff_u8; length];
+                bytes[at..].iter_mut().step_by(3).for_each(|byte| *byte = 2);
+                for (index, byte) in bytes[..at].iter_mut().enumerate() {
+                    *byte = [0, 1, 3, 0x82][index % 4];
+                }
+                assert_eq!(find(&bytes, 2), Some(at), "{bytes:?}");
+                assert_eq!(find(&bytes[..at], 2), None, "{bytes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn model_9_garbage_never_panics_and_hides_no_neighbour() {
+        let found = |bytes: &'static [u8]| Properties(bytes).iter().collect::<Vec<_>>();
+        assert_eq!(found(b"a\x01\xff\x02b\x012"), [("b", "2")]);
+        assert_eq!(found(b"\xfe\x01x\x02b\x012"), [("b", "2")]);
+        assert_eq!(Properties(b"a\x01\xff\x02b\x012").get("a"), None);
+        assert_eq!(Properties(b"ROCKLET_FLAG\x01what?").flag(), 0);
+        let mut noise = [0_u8; 64];
+        let mut state = 1_u32;
+        for _ in 0..20_000 {
+            for byte in &mut noise {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                *byte = if state >> 30 == 0 { (state >> 8) as u8 % 3 } else { (state >> 8) as u8 };
+            }
+            let view = Properties(&noise);
+            assert!(view.iter().all(|(name, value)| !name.is_empty() && !value.is_empty()));
+            let _ = (view.flag(), view.get("a"), view.user().count());
+        }
+    }
+
+    #[test]
+    fn model_12_reserved_names() {
+        let ours = "KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET \
+            MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG \
+            RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY MAX_RECONSUME_TIMES CONSUME_START_TIME \
+            TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES CHECK_IMMUNITY_TIME_IN_SECONDS \
+            INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL ARRIVE_TIME PUSH_REPLY_TIME CLUSTER \
+            MSG_TYPE TIMER_DELAY_SEC TIMER_OUT_MS ROCKLET_FLAG";
+        assert!(ours.split_whitespace().all(is_reserved));
+        assert!(["tags", "Tags", "KEYS2", "FLAG", "", "row"].iter().all(|name| !is_reserved(name)));
+    }
+}

@@ -1,0 +1,229 @@
+//! The real directory.
+
+use super::{Region, Storage, StorageFile, folder_of};
+use crate::sync::{Arc, Mutex, Rank};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A directory of the file system.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    lock: Mutex<Option<File>>,
+}
+
+impl Directory {
+    /// Uses `path`, creating it and its parents if they are missing.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        if !path.is_dir() {
+            fs::create_dir_all(path)?;
+            if let Some(parent) = path.parent() {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                File::open(parent)?.sync_all()?;
+            }
+        }
+        let lock = Mutex::new(Rank::Lifecycle, None);
+        Ok(Self { path: path.to_owned(), lock })
+    }
+}
+
+impl Storage for Directory {
+    fn lock(&self) -> io::Result<bool> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).truncate(false).write(true).open(self.path("LOCK"))?;
+        match file.try_lock() {
+            Ok(()) => {
+                *self.lock.lock() = Some(file);
+                Ok(true)
+            }
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn unlock(&self) {
+        // Unlocked by name, not by closing: a forked child may still hold the descriptor.
+        if let Some(file) = self.lock.lock().take() {
+            let _ = file.unlock();
+        }
+    }
+
+    fn make_folder(&self, folder: &str) -> io::Result<()> {
+        match fs::create_dir(self.path(folder)) {
+            Ok(()) => self.sync_folder(""),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.path(folder))? {
+            let entry = entry?;
+            if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string())
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn create(&self, name: &str, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        let path = self.path(name);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+        match reserve(&file, len) {
+            Ok(()) => Ok(Arc::new(RealFile { file })),
+            Err(error) => {
+                // The blocks that were had go back at once, so that others can use them.
+                let _ = fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        debug_assert_eq!(folder_of(from), folder_of(to));
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        File::open(self.path(folder))?.sync_all()
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let digits = text.bytes().filter_map(|b| (b as char).to_digit(16));
+        let mut id = [0; 16];
+        for (at, digit) in digits.take(32).enumerate() {
+            id[at / 2] = id[at / 2] << 4 | digit as u8;
+        }
+        id
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+}
+
+#[derive(Debug)]
+struct RealFile {
+    file: File,
+}
+
+impl StorageFile for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn map(&self) -> io::Result<Region> {
+        // The mapping outlives the descriptor: it keeps the file open by itself.
+        Ok(Region::mapped(memmap2::MmapOptions::new().map_raw(&self.file)?))
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+}
+
+/// Gives the file `len` bytes of blocks, so that a later store into its mapping cannot fail.
+fn reserve(file: &File, len: u64) -> io::Result<()> {
+    use rustix::fs::FallocateFlags;
+    if len == 0 {
+        return Ok(());
+    }
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, len) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                return write_zeroes(file, len);
+            }
+            reserved => return Ok(reserved?),
+        }
+    }
+}
+
+fn write_zeroes(file: &File, len: u64) -> io::Result<()> {
+    let zeroes = vec![0; 64 * 1024];
+    let mut at = 0;
+    while at < len {
+        let step = usize::try_from(len - at).unwrap_or(usize::MAX).min(zeroes.len());
+        file.write_all_at(&zeroes[..step], at)?;
+        at += step as u64;
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_created_file_has_all_its_blocks() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Directory::new(dir.path()).unwrap();
+        storage.create("a", 1 << 20).unwrap();
+        let meta = fs::metadata(storage.path("a")).unwrap();
+        assert_eq!(meta.len(), 1 << 20);
+        assert!(meta.blocks() * 512 >= 1 << 20, "sparse: {} blocks", meta.blocks());
+    }
+
+    #[test]
+    fn a_file_without_fallocate_is_written_out() {
+        let file = tempfile::tempfile().unwrap();
+        write_zeroes(&file, 100_000).unwrap();
+        let meta = file.metadata().unwrap();
+        assert_eq!(meta.len(), 100_000);
+        assert!(meta.blocks() * 512 >= 100_000);
+    }
+
+    #[test]
+    fn a_failed_creation_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Directory::new(dir.path()).unwrap();
+        assert!(storage.create("huge", 1 << 60).is_err());
+        assert_eq!(storage.list("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_lock_is_exclusive_until_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = Directory::new(dir.path()).unwrap();
+        let second = Directory::new(dir.path()).unwrap();
+        assert!(first.lock().unwrap());
+        assert!(!second.lock().unwrap());
+        first.unlock();
+        assert!(second.lock().unwrap());
+    }
+}

@@ -1,0 +1,163 @@
+//! A stretch of raw memory: a mapped file, or the heap.
+//!
+//! A region by itself is safe to use through `&self` for reading and `&mut self` for writing.
+//! [`Segment`](super::segment::Segment) shares one between a writer and readers, through the two
+//! unsafe methods here and under the invariants of its module.
+//!
+//! Invariants:
+//! - R1 `start` points to `len` readable and writable bytes for as long as the owner lives;
+//!   the owner lives as long as the region and is never moved out of it.
+//! - R2 the memory is reached through this region alone: the file is locked against other
+//!   brokers, and no second mapping of it is made while this one lives. Changes of a mapped file
+//!   by foreign programs are outside the contract of the crate, as for every mapped store.
+//! - R3 every access is bounds-checked here, in release builds too.
+
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+/// Readable and writable memory of fixed length.
+pub(crate) struct Region {
+    start: *mut u8,
+    len: usize,
+    owner: Owner,
+    #[cfg(all(test, loom))]
+    cells: Vec<loom::cell::UnsafeCell<()>>,
+}
+
+enum Owner {
+    Mapped(memmap2::MmapRaw),
+    // Words, so that a region is at least 8-byte aligned like a mapping.
+    Heap(#[allow(dead_code)] Box<[std::cell::UnsafeCell<u64>]>),
+}
+
+// SAFETY: R1 holds on any thread: neither owner is bound to the thread that made it.
+unsafe impl Send for Region {}
+// SAFETY: `&self` gives reads only, or the unsafe methods whose callers order the accesses (R2).
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A region over a mapped file.
+    pub(super) fn mapped(map: memmap2::MmapRaw) -> Self {
+        let (start, len) = (map.as_mut_ptr(), map.len());
+        Self::new(start, len, Owner::Mapped(map))
+    }
+
+    /// A zeroed region on the heap.
+    pub(crate) fn heap(len: usize) -> Self {
+        let words: Box<[std::cell::UnsafeCell<u64>]> =
+            (0..len.div_ceil(8)).map(|_| std::cell::UnsafeCell::new(0)).collect();
+        let start = words.as_ptr().cast_mut().cast::<u8>();
+        Self::new(start, len, Owner::Heap(words))
+    }
+
+    fn new(start: *mut u8, len: usize, owner: Owner) -> Self {
+        Self {
+            start,
+            len,
+            owner,
+            #[cfg(all(test, loom))]
+            cells: (0..len).map(|_| loom::cell::UnsafeCell::new(())).collect(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Copies `bytes` to `at`.
+    pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        // SAFETY: `&mut self` excludes every other access (R2).
+        unsafe { self.write_shared(at, bytes) }
+    }
+
+    /// Zeroes `range`.
+    pub(crate) fn zero(&mut self, range: Range<usize>) {
+        self.check(range.start, range.len());
+        self.note_write(&range);
+        // SAFETY: in bounds by the check (R1, R3); `&mut self` excludes every other access.
+        unsafe { self.start.add(range.start).write_bytes(0, range.len()) }
+    }
+
+    /// The bytes of `range`.
+    pub(crate) fn bytes(&mut self, range: Range<usize>) -> &[u8] {
+        // SAFETY: `&mut self` excludes every writer while the slice lives.
+        unsafe { self.read_shared(range) }
+    }
+
+    /// Copies `bytes` to `at` while others may read elsewhere in the region.
+    ///
+    /// # Safety
+    /// No other thread accesses the written range during the call, and no slice of it is alive.
+    #[inline]
+    pub(super) unsafe fn write_shared(&self, at: usize, bytes: &[u8]) {
+        self.check(at, bytes.len());
+        self.note_write(&(at..at + bytes.len()));
+        // SAFETY: in bounds by the check (R1, R3), not overlapping `bytes` because no slice of
+        // the range is alive, and unshared by the caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(at), bytes.len());
+        }
+    }
+
+    /// The bytes of `range` while others may write elsewhere in the region.
+    ///
+    /// # Safety
+    /// Nobody writes to `range` while the slice lives.
+    #[inline]
+    pub(super) unsafe fn read_shared(&self, range: Range<usize>) -> &[u8] {
+        self.check(range.start, range.len());
+        self.note_read(&range);
+        // SAFETY: in bounds by the check (R1, R3), initialised (files and heap are), and
+        // unchanged by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
+    }
+
+    /// Makes `range` durable if the region is a mapped file.
+    pub(super) fn sync(&self, range: Range<usize>) -> std::io::Result<()> {
+        self.check(range.start, range.len());
+        match &self.owner {
+            Owner::Mapped(map) => map.flush_range(range.start, range.len()),
+            Owner::Heap(_) => Ok(()),
+        }
+    }
+
+    /// Faults the pages of `range` in for writing. Only a matter of speed: refusals are ignored.
+    pub(super) fn populate(&self, range: Range<usize>) {
+        self.check(range.start, range.len());
+        if let Owner::Mapped(map) = &self.owner {
+            let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());
+        }
+    }
+
+    #[inline]
+    fn check(&self, at: usize, len: usize) {
+        let end = at.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "access outside of a region");
+    }
+
+    // Under loom every byte has a cell, so that an access which races another is reported.
+    #[cfg(all(test, loom))]
+    fn note_write(&self, range: &Range<usize>) {
+        self.cells[range.clone()].iter().for_each(|cell| cell.with_mut(|_| ()));
+    }
+
+    #[cfg(all(test, loom))]
+    fn note_read(&self, range: &Range<usize>) {
+        self.cells[range.clone()].iter().for_each(|cell| cell.with(|_| ()));
+    }
+
+    #[cfg(not(all(test, loom)))]
+    #[inline(always)]
+    fn note_write(&self, _: &Range<usize>) {}
+
+    #[cfg(not(all(test, loom)))]
+    #[inline(always)]
+    fn note_read(&self, _: &Range<usize>) {}
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region").field("len", &self.len).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,277 @@
+//! A segment: an append-only stretch of a region with one writer and any number of readers.
+//!
+//! Log files, index blocks and nothing else are segments. The writer copies behind the published
+//! length and then publishes; readers see only what is published, without a lock.
+//!
+//! Invariants (DESIGN 4, A1):
+//! - S1 a segment's range of the region belongs to it alone: [`Carver`] owns the region and
+//!   gives every byte away at most once.
+//! - S2 there is one [`SegmentWriter`] per segment, and it writes only at or above `published`.
+//! - S3 bytes below `published` never change. `published` only grows, by `Release` stores of the
+//!   writer after the bytes are copied; readers load it with `Acquire` before they look.
+//! - S4 the writer's cursor lives in the writer, never read back from `published`.
+//! - S5 a segment returns to a fresh state only when its last reference is consumed (`recycle`).
+
+#![allow(unsafe_code)]
+
+use super::region::Region;
+use crate::sync::Arc;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::ops::Range;
+
+/// The readers' side: shared, cheap to keep alive.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    region: Arc<Region>,
+    start: usize,
+    capacity: usize,
+    published: AtomicUsize,
+    populated: AtomicUsize,
+}
+
+impl Segment {
+    /// The bytes of `range` if all of them are published.
+    #[inline]
+    pub(crate) fn read(&self, range: Range<usize>) -> Option<&[u8]> {
+        if range.start > range.end || range.end > self.published() {
+            return None;
+        }
+        // SAFETY: published bytes never change (S3) and belong to this segment (S1).
+        Some(unsafe { self.region.read_shared(self.start + range.start..self.start + range.end) })
+    }
+
+    /// How many bytes are published.
+    #[inline]
+    pub(crate) fn published(&self) -> usize {
+        // Pairs with the Release in `publish`: what lies below is completely copied.
+        #[cfg(not(broken_read_relaxed))]
+        let order = Ordering::Acquire;
+        #[cfg(broken_read_relaxed)]
+        let order = Ordering::Relaxed;
+        self.published.load(order)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Makes `range` durable.
+    pub(crate) fn sync(&self, range: Range<usize>) -> io::Result<()> {
+        self.region.sync(self.start + range.start..self.start + range.end.min(self.capacity))
+    }
+
+    /// Claims the next `step` bytes whose pages nobody has faulted in yet and faults them in, if
+    /// that brings the claimed part up to `wanted`; otherwise does nothing.
+    pub(crate) fn populate_to(&self, wanted: usize, step: usize) {
+        while self.populated.load(Ordering::Relaxed) < wanted.min(self.capacity) {
+            // A claim, not a watermark: two callers populate different pages, and a page that a
+            // slower one has not reached yet merely faults in as it is written.
+            let from = self.populated.fetch_add(step, Ordering::Relaxed);
+            if from >= self.capacity {
+                return;
+            }
+            let to = (from + step).min(self.capacity);
+            self.region.populate(self.start + from..self.start + to);
+        }
+    }
+
+    /// How many bytes have been claimed for populating.
+    #[inline]
+    pub(crate) fn populated(&self) -> usize {
+        self.populated.load(Ordering::Relaxed)
+    }
+}
+
+/// The one writer of a segment.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    segment: Arc<Segment>,
+    cursor: usize,
+}
+
+impl SegmentWriter {
+    /// Copies `bytes` behind what was written before; readers do not see it yet.
+    ///
+    /// # Panics
+    /// When it does not fit: callers look at `remaining` first.
+    #[inline]
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        let segment = &*self.segment;
+        assert!(bytes.len() <= segment.capacity - self.cursor, "write beyond a segment");
+        // SAFETY: the range belongs to this segment (S1) and lies at or above `published`, so no
+        // reader has a slice of it (S3); `&mut self` is the only writer (S2).
+        unsafe { segment.region.write_shared(segment.start + self.cursor, bytes) }
+        self.cursor += bytes.len();
+    }
+
+    /// Makes everything written so far visible to readers.
+    #[inline]
+    pub(crate) fn publish(&self) {
+        // Pairs with the Acquire in `published`.
+        #[cfg(not(broken_publish_relaxed))]
+        let order = Ordering::Release;
+        #[cfg(broken_publish_relaxed)]
+        let order = Ordering::Relaxed;
+        self.segment.published.store(self.cursor, order);
+    }
+
+    /// Zeroes everything behind what was written: bytes of an earlier life, or of a torn append.
+    pub(crate) fn zero_rest(&mut self) {
+        let (segment, from) = (&*self.segment, self.cursor);
+        for at in (from..segment.capacity).step_by(ZEROES.len()) {
+            let len = (segment.capacity - at).min(ZEROES.len());
+            // SAFETY: above `published` and within the segment, as in `write`.
+            unsafe { segment.region.write_shared(segment.start + at, &ZEROES[..len]) }
+        }
+    }
+
+    /// Counts the rest as written, whatever it holds.
+    pub(crate) fn skip_rest(&mut self) {
+        self.cursor = self.segment.capacity;
+    }
+
+    /// The next byte to be written.
+    #[inline]
+    pub(crate) fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    #[inline]
+    pub(crate) fn remaining(&self) -> usize {
+        self.segment.capacity - self.cursor
+    }
+
+    #[inline]
+    pub(crate) fn segment(&self) -> &Arc<Segment> {
+        &self.segment
+    }
+}
+
+/// Cuts a region into segments from its front to its end.
+#[derive(Debug)]
+pub(crate) struct Carver {
+    region: Arc<Region>,
+    next: usize,
+}
+
+impl Carver {
+    pub(crate) fn new(region: Region) -> Self {
+        Self { region: Arc::new(region), next: 0 }
+    }
+
+    /// How many bytes are not carved yet.
+    pub(crate) fn left(&self) -> usize {
+        self.region.len() - self.next
+    }
+
+    /// Looks at bytes that are not carved yet; `range` counts from the end of the carved part.
+    pub(crate) fn peek(&mut self, range: Range<usize>) -> Option<&[u8]> {
+        let range = self.next.checked_add(range.start)?..self.next.checked_add(range.end)?;
+        if range.end > self.region.len() || range.start > range.end {
+            return None;
+        }
+        // SAFETY: what is not carved belongs to the carver alone (S1), and `&mut self` keeps it
+        // from being carved or written while the slice lives.
+        Some(unsafe { self.region.read_shared(range) })
+    }
+
+    /// A handle that makes all segments of the region durable at once.
+    pub(crate) fn backing(&self) -> Backing {
+        Backing(self.region.clone())
+    }
+
+    /// Carves the next `len` bytes, of which the first `filled` are in place and published.
+    pub(crate) fn carve(&mut self, len: usize, filled: usize) -> Option<SegmentWriter> {
+        if len > self.left() || filled > len {
+            return None;
+        }
+        let segment = Segment {
+            region: self.region.clone(),
+            start: self.next,
+            capacity: len,
+            published: AtomicUsize::new(filled),
+            populated: AtomicUsize::new(filled),
+        };
+        self.next += len;
+        Some(SegmentWriter { segment: Arc::new(segment), cursor: filled })
+    }
+}
+
+/// What lies under the segments of one carver.
+#[derive(Clone, Debug)]
+pub(crate) struct Backing(Arc<Region>);
+
+impl Backing {
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.0.sync(0..self.0.len())
+    }
+}
+
+/// Takes a segment back for another life, unless somebody still refers to it (S5).
+///
+/// Returns a writer at its start. The old bytes stay in place until they are written over.
+pub(crate) fn recycle(segment: Arc<Segment>) -> Result<SegmentWriter, Arc<Segment>> {
+    let old = Arc::try_unwrap(segment)?;
+    let segment = Segment {
+        region: old.region,
+        start: old.start,
+        capacity: old.capacity,
+        published: AtomicUsize::new(0),
+        // The pages are warm: they stay mapped and dirty-able.
+        populated: AtomicUsize::new(old.capacity),
+    };
+    Ok(SegmentWriter { segment: Arc::new(segment), cursor: 0 })
+}
+
+const ZEROES: [u8; 4096] = [0; 4096];
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_only_what_is_published() {
+        let mut writer = Carver::new(Region::heap(64)).carve(64, 0).unwrap();
+        let segment = writer.segment().clone();
+        writer.write(b"abcd");
+        assert_eq!(segment.read(0..1), None);
+        writer.publish();
+        assert_eq!(segment.read(1..3), Some(&b"bc"[..]));
+        assert_eq!(segment.read(0..5), None);
+    }
+
+    #[test]
+    fn carved_segments_do_not_overlap() {
+        let mut carver = Carver::new(Region::heap(24));
+        let mut a = carver.carve(8, 0).unwrap();
+        let mut b = carver.carve(16, 0).unwrap();
+        assert!(carver.carve(1, 0).is_none());
+        a.write(&[1; 8]);
+        b.write(&[2; 16]);
+        a.publish();
+        b.publish();
+        assert_eq!(a.segment().read(0..8), Some(&[1; 8][..]));
+        assert_eq!(b.segment().read(0..16), Some(&[2; 16][..]));
+    }
+
+    #[test]
+    fn a_segment_is_recycled_only_when_nobody_refers_to_it() {
+        let writer = Carver::new(Region::heap(8)).carve(8, 8).unwrap();
+        let reader = writer.segment().clone();
+        let segment = writer.segment().clone();
+        drop(writer);
+        let segment = recycle(segment).unwrap_err();
+        assert!(reader.read(0..8).is_some());
+        drop(reader);
+        assert_eq!(recycle(segment).unwrap().cursor(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "write beyond a segment")]
+    fn a_write_beyond_the_segment_panics_instead_of_touching_its_neighbour() {
+        let mut carver = Carver::new(Region::heap(16));
+        let mut writer = carver.carve(8, 0).unwrap();
+        writer.write(&[0; 9]);
+    }
+}

@@ -1,0 +1,207 @@
+//! Appending: encode outside the lock, place under it, make room and try again if there is none.
+
+use super::commit_log::CommitLog;
+use super::consume_queue::{Block, ConsumeQueue};
+use super::index_arena::BlockHead;
+use super::rebuild::topic_of;
+use super::record::{CONTINUED, CONTINUES, Content, Draft, Kind, MAX_OVERHEAD};
+use super::tail::{Appended, Refusal};
+use super::topics::{Topic, TopicEvent};
+use super::{Flush, Store};
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+use smallvec::SmallVec;
+
+/// A message that has been checked and has its properties encoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending<'a> {
+    pub(crate) tag_hash: i32,
+    pub(crate) born_ms: Option<u64>,
+    pub(crate) properties: &'a [u8],
+    pub(crate) body: &'a [u8],
+}
+
+/// What appending a batch did.
+#[derive(Clone, Debug)]
+pub(crate) struct Batch {
+    pub(crate) appended: Appended,
+    /// Of every record.
+    pub(crate) positions: Vec<u64>,
+}
+
+/// Why nothing was appended.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// The topic was deleted meanwhile: look it up again.
+    Gone,
+    Failed(Error),
+}
+
+impl Store {
+    /// Appends one message to queue `queue` of `topic`.
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        topic: &Topic,
+        queue: &ConsumeQueue,
+        message: Pending<'_>,
+    ) -> std::result::Result<Appended, AppendError> {
+        let draft = self.draft(topic, queue, message, 0);
+        self.check_length(draft.length()).map_err(AppendError::Failed)?;
+        self.place(Some(queue), &mut [draft])
+    }
+
+    /// Appends `messages` to one queue, all or nothing, as one batch.
+    pub(crate) fn append_batch<'m>(
+        &self,
+        topic: &Topic,
+        queue: &ConsumeQueue,
+        messages: impl ExactSizeIterator<Item = Pending<'m>>,
+    ) -> std::result::Result<Batch, AppendError> {
+        let last = messages.len().saturating_sub(1);
+        let mut drafts: SmallVec<[Draft<'_>; 8]> = SmallVec::with_capacity(messages.len());
+        for (nth, message) in messages.enumerate() {
+            let mut flags = 0;
+            flags |= if nth < last { CONTINUES } else { 0 };
+            flags |= if nth > 0 { CONTINUED } else { 0 };
+            drafts.push(self.draft(topic, queue, message, flags));
+        }
+        let length = drafts.iter().map(Draft::length).sum();
+        self.check_length(length).map_err(AppendError::Failed)?;
+        let appended = self.place(Some(queue), &mut drafts)?;
+        let lengths = drafts.iter().map(Draft::length);
+        let positions = lengths.scan(appended.position, |next, length| {
+            Some(std::mem::replace(next, *next + length as u64))
+        });
+        Ok(Batch { appended, positions: positions.collect() })
+    }
+
+    /// Creates a topic, unless it exists: then `None`.
+    pub(crate) fn create_topic(&self, name: &str, queues: u16) -> Result<Option<Arc<Topic>>> {
+        let mut changes = self.topics.changes();
+        if self.topics.get(name).is_some() {
+            return Ok(None);
+        }
+        let incarnation = changes.next_incarnation;
+        let event = TopicEvent { name: name.to_owned(), incarnation, queues };
+        let body = event.encode();
+        let content = Content {
+            kind: Kind::Topic,
+            flags: 0,
+            tag_hash: 0,
+            incarnation,
+            queue: 0,
+            born_ms: None,
+            topic: name.as_bytes(),
+            properties: &[],
+            body: &body,
+        };
+        let placed = self.place(None, &mut [Draft::new(self.store_id, &content)]);
+        placed.map_err(|error| match error {
+            AppendError::Failed(error) => error,
+            AppendError::Gone => Error::Closed,
+        })?;
+        let queues = (0..queues).map(|number| {
+            self.log.with_tail(|tail| {
+                tail.add_queue(0, None, |slot| {
+                    Arc::new(ConsumeQueue::new(incarnation, number, slot, Vec::new()))
+                })
+            })
+        });
+        let topic = topic_of(&event, queues.collect());
+        changes.note(event);
+        self.topics.insert(&mut changes, [topic]);
+        Ok(self.topics.get(name))
+    }
+
+    fn draft<'a>(
+        &self,
+        topic: &'a Topic,
+        queue: &ConsumeQueue,
+        message: Pending<'a>,
+        flags: u8,
+    ) -> Draft<'a> {
+        let Pending { tag_hash, born_ms, properties, body } = message;
+        let (incarnation, queue) = (topic.incarnation, queue.queue);
+        let topic = topic.name.as_bytes();
+        let kind = Kind::Message;
+        let content =
+            Content { kind, flags, tag_hash, incarnation, queue, born_ms, topic, properties, body };
+        Draft::new(self.store_id, &content)
+    }
+
+    fn check_length(&self, length: usize) -> Result<()> {
+        let limit = self.log.largest_record();
+        if length > limit {
+            return Err(Error::TooLarge { what: "message or batch", length, limit });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn place(
+        &self,
+        queue: Option<&ConsumeQueue>,
+        drafts: &mut [Draft<'_>],
+    ) -> std::result::Result<Appended, AppendError> {
+        let slot = queue.map(|queue| queue.slot);
+        let appended = loop {
+            let refusal = match self.log.append(slot, drafts, self.clock.coarse_wall_ms()) {
+                Ok(appended) => break appended,
+                Err(refusal) => refusal,
+            };
+            self.make_room(queue, drafts.len(), refusal)?;
+        };
+        if appended.wake_allocator {
+            self.allocator.ring();
+        }
+        if appended.wake_flusher && matches!(self.config.flush, Flush::Every(_)) {
+            self.flusher.ring();
+        }
+        Ok(appended)
+    }
+
+    #[cold]
+    fn make_room(
+        &self,
+        queue: Option<&ConsumeQueue>,
+        entries: usize,
+        refusal: Refusal,
+    ) -> std::result::Result<(), AppendError> {
+        match refusal {
+            Refusal::Segment => self.log.grow().map_err(AppendError::Failed),
+            Refusal::Pages(segment, wanted) => {
+                CommitLog::populate(&segment, wanted);
+                Ok(())
+            }
+            Refusal::Block => match queue {
+                Some(queue) => self.grow_index(queue, entries).map_err(AppendError::Failed),
+                None => Ok(()),
+            },
+            Refusal::Gone => Err(AppendError::Gone),
+            Refusal::Closed => Err(AppendError::Failed(Error::Closed)),
+            Refusal::Poisoned(cause) => Err(AppendError::Failed(Error::Poisoned { cause })),
+        }
+    }
+
+    /// Adds blocks to the queue's index until it takes `entries` more.
+    fn grow_index(&self, queue: &ConsumeQueue, entries: usize) -> Result<()> {
+        let _growth = self.index_growth.lock();
+        loop {
+            let (room, next) = self.log.with_tail(|tail| tail.index_room(queue.slot));
+            if room >= entries {
+                return Ok(());
+            }
+            let (first, previous) = queue.chain_end(next);
+            let head = BlockHead { incarnation: queue.incarnation, queue: queue.queue, first };
+            let writer = self.arena.allocate(head, previous)?;
+            queue.push_block(Block { first, segment: writer.segment().clone() });
+            self.log.with_tail(|tail| tail.add_block(queue.slot, writer));
+        }
+    }
+}
+
+/// The segment must hold the largest message that is allowed.
+pub(crate) fn smallest_segment(max_body: usize) -> u64 {
+    (max_body + MAX_OVERHEAD + super::files::HEAD + super::record::HEADER) as u64
+}

@@ -1,0 +1,98 @@
+//! The checkpoint: from which position on the log has to be read after a crash, and what a clean
+//! close leaves behind.
+//!
+//! A checkpoint at position P says: every entry of the index for a record below P is durable, and
+//! so is every topic made below P. It names each queue's maximum as it was before P was taken;
+//! an index that has less is damaged and gets rebuilt. A file `CLEAN` with the same position says
+//! that nothing came after.
+
+use super::files::{corrupt, io_error, load, save};
+use super::record::{put, u16_at, u32_at, u64_at};
+use crate::error::Result;
+use crate::storage::Storage;
+use std::collections::HashMap;
+
+const FILE: &str = "meta/checkpoint";
+const CLEAN: &str = "CLEAN";
+const KIND: [u8; 4] = *b"chck";
+const CLEAN_KIND: [u8; 4] = *b"clen";
+const FIXED: usize = 32;
+const EACH: usize = 16;
+
+/// What a checkpoint says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Checkpoint {
+    /// Everything derived from records below is durable.
+    pub(crate) position: u64,
+    /// Log files that end at or below are gone, or to be removed.
+    pub(crate) min_position: u64,
+    pub(crate) index_files: u64,
+    pub(crate) last_store_ms: u64,
+    /// By incarnation and queue: the offset of the next message.
+    pub(crate) maxima: HashMap<(u32, u16), u64>,
+}
+
+impl Checkpoint {
+    /// The last checkpoint; `None` if there is none.
+    pub(crate) fn load(storage: &dyn Storage, store_id: u64) -> Result<Option<Self>> {
+        let Some((id, bytes)) = load(storage, FILE, KIND)? else { return Ok(None) };
+        let damaged = |reason| Err(corrupt(storage, FILE, 0, reason));
+        if id != store_id {
+            return damaged("the file belongs to another store");
+        }
+        if bytes.len() < FIXED || !(bytes.len() - FIXED).is_multiple_of(EACH) {
+            return damaged("the length is wrong");
+        }
+        let maxima = bytes[FIXED..].as_chunks::<EACH>().0.iter();
+        let maxima = maxima.map(|each| {
+            ((u32_at(&each[..], 0), u16_at(&each[..], 4)), u64_at(&each[..], 8))
+        });
+        Ok(Some(Self {
+            position: u64_at(&bytes, 0),
+            min_position: u64_at(&bytes, 8),
+            index_files: u64_at(&bytes, 16),
+            last_store_ms: u64_at(&bytes, 24),
+            maxima: maxima.collect(),
+        }))
+    }
+
+    /// Replaces the last checkpoint, durably.
+    pub(crate) fn save(&self, storage: &dyn Storage, store_id: u64) -> Result<()> {
+        let mut bytes = Vec::with_capacity(FIXED + self.maxima.len() * EACH);
+        bytes.extend_from_slice(&self.position.to_le_bytes());
+        bytes.extend_from_slice(&self.min_position.to_le_bytes());
+        bytes.extend_from_slice(&self.index_files.to_le_bytes());
+        bytes.extend_from_slice(&self.last_store_ms.to_le_bytes());
+        for ((incarnation, queue), max) in &self.maxima {
+            let mut each = [0; EACH];
+            put(&mut each, 0, &incarnation.to_le_bytes());
+            put(&mut each, 4, &queue.to_le_bytes());
+            put(&mut each, 8, &max.to_le_bytes());
+            bytes.extend_from_slice(&each);
+        }
+        save(storage, FILE, KIND, store_id, &bytes)
+    }
+}
+
+/// Says that the log ends at `end` and that the checkpoint there is the last word.
+pub(crate) fn mark_clean(storage: &dyn Storage, store_id: u64, end: u64) -> Result<()> {
+    save(storage, CLEAN, CLEAN_KIND, store_id, &end.to_le_bytes())
+}
+
+/// The end of the log as of a clean close. A damaged mark is no mark: recovery then reads the log.
+pub(crate) fn clean_end(storage: &dyn Storage, store_id: u64) -> Result<Option<u64>> {
+    match load(storage, CLEAN, CLEAN_KIND) {
+        Ok(Some((id, bytes))) if id == store_id && bytes.len() == 8 => Ok(Some(u64_at(&bytes, 0))),
+        Ok(_) | Err(crate::Error::Corrupt { .. }) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+/// Takes the mark away, durably, before anything is appended.
+pub(crate) fn unmark_clean(storage: &dyn Storage) -> Result<()> {
+    match storage.unlink(CLEAN) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(io_error(storage, "remove", CLEAN, error)),
+        Ok(()) => storage.sync_folder("").map_err(|e| io_error(storage, "sync", "", e)),
+    }
+}

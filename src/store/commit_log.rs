@@ -1,0 +1,251 @@
+//! The commit log: its files, the lock under which it grows at the tail, and how room is made.
+//!
+//! Files are made outside the append lock, by the allocator ahead of need or by the producer that
+//! needs one: whoever holds the grow lock. A new file is complete, durable and in the list of
+//! files before the tail can reach it, so rolling under the append lock only moves a cursor.
+
+use super::consume_queue::ConsumeQueue;
+use super::log_file::{self, FOLDER, LogFile, file_of};
+use super::record::{Draft, Record};
+use super::slots::{Slots, VALUE};
+use super::tail::{Appended, Filling, Refusal, Tail};
+use crate::error::Result;
+use crate::storage::{SegmentWriter, Storage, recycle};
+use crate::sync::{Arc, Mutex, Padded, Rank, Swap};
+
+/// How far ahead of the tail pages are faulted in, at first and at most.
+const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=64 << 20;
+/// What a producer faults in when it has caught up with the allocator.
+const STEP: usize = 256 << 10;
+/// Dropped files that are kept for another life.
+const SPARES: usize = 2;
+
+/// All of the log that is open.
+#[derive(Debug)]
+pub(crate) struct CommitLog {
+    pub(super) storage: Arc<dyn Storage>,
+    pub(super) store_id: u64,
+    file_size: u64,
+    most_ahead: usize,
+    files: Swap<Vec<Arc<LogFile>>>,
+    tail: Padded<Mutex<Tail>>,
+    growth: Mutex<Growth>,
+}
+
+#[derive(Debug)]
+struct Growth {
+    next_base: u64,
+    slots: Slots,
+    spares: Vec<(String, SegmentWriter)>,
+    ahead: usize,
+}
+
+/// What recovery found, to go on from.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Ascending; the last ones may be empty and wait for the tail.
+    pub(crate) files: Vec<Arc<LogFile>>,
+    pub(crate) tail: Tail,
+    pub(crate) next_base: u64,
+    pub(crate) slots: Slots,
+}
+
+impl CommitLog {
+    pub(crate) fn new(
+        storage: &Arc<dyn Storage>,
+        store_id: u64,
+        file_size: u64,
+        most_ahead: usize,
+        opened: Opened,
+    ) -> Self {
+        let Opened { files, tail, next_base, slots } = opened;
+        let growth = Growth { next_base, slots, spares: Vec::new(), ahead: *AHEAD.start() };
+        Self {
+            storage: storage.clone(),
+            store_id,
+            file_size,
+            most_ahead,
+            files: Swap::new(files),
+            tail: Padded::new(Mutex::new(Rank::Append, tail)),
+            growth: Mutex::new(Rank::Grow, growth),
+        }
+    }
+
+    /// Tries to append once; see [`Tail::append`].
+    #[inline]
+    pub(crate) fn append(
+        &self,
+        slot: Option<usize>,
+        drafts: &mut [Draft<'_>],
+        now_ms: u64,
+    ) -> std::result::Result<Appended, Refusal> {
+        self.tail.lock().append(slot, drafts, now_ms)
+    }
+
+    /// Runs `look` with the append lock held.
+    pub(crate) fn with_tail<R>(&self, look: impl FnOnce(&mut Tail) -> R) -> R {
+        look(&mut self.tail.lock())
+    }
+
+    /// The position behind the last committed record.
+    pub(crate) fn committed(&self) -> u64 {
+        self.tail.lock().committed()
+    }
+
+    /// The offset that the next message of `queue` will get, exact at this moment: for whoever is
+    /// about to sleep (DESIGN 10).
+    pub(crate) fn exact_max(&self, queue: &ConsumeQueue) -> u64 {
+        #[cfg(not(broken_exact_max_unlocked))]
+        return self.with_tail(|tail| tail.next_offset(queue.slot));
+        #[cfg(broken_exact_max_unlocked)]
+        return queue.max();
+    }
+
+    /// The files of the log, ascending.
+    pub(crate) fn files(&self) -> impl std::ops::Deref<Target = Arc<Vec<Arc<LogFile>>>> {
+        self.files.load()
+    }
+
+    /// The file in which `position` lies, unless retention has dropped it.
+    #[inline]
+    pub(crate) fn file(&self, position: u64) -> Option<Arc<LogFile>> {
+        file_of(&self.files.load(), position).cloned()
+    }
+
+    /// The lowest position that is still there.
+    pub(crate) fn min_position(&self) -> u64 {
+        self.files.load().first().map_or(0, |file| file.base)
+    }
+
+    /// Bytes that an append can have at most: a fresh file takes it and a filler behind it.
+    pub(crate) fn largest_record(&self) -> usize {
+        self.file_size as usize - super::files::HEAD - super::record::HEADER
+    }
+
+    /// Calls `visit` with every record from `position` on that is committed now.
+    #[cfg(test)]
+    pub(crate) fn scan(&self, position: u64, mut visit: impl FnMut(&Record<'_>)) {
+        let end = self.committed();
+        for file in self.files().iter().filter(|file| file.end() > position && file.base < end) {
+            let mut at = position.max(file.base + super::files::HEAD as u64);
+            while at < end && let Ok(record) = file.record(at) {
+                visit(&record);
+                at += record.length() as u64;
+            }
+        }
+    }
+
+    /// Makes the next file if there is none. The producer that needs it and the allocator both
+    /// come here; the second finds it done.
+    pub(crate) fn grow(&self) -> Result<()> {
+        let mut growth = self.growth.lock();
+        if self.tail.lock().filling().next.is_some() {
+            return Ok(());
+        }
+        let base = growth.next_base;
+        // No base is ever used twice, whatever happens to the file: the promise comes first.
+        growth.slots.set(&next_base_value(base + self.file_size))?;
+        growth.slots.sync()?;
+        growth.next_base = base + self.file_size;
+        let writer = match growth.spares.pop() {
+            Some((name, spare)) => {
+                log_file::reuse(&*self.storage, self.store_id, &name, spare, base)?
+            }
+            None => log_file::create(&*self.storage, self.store_id, base, self.file_size)?,
+        };
+        let mut files = self.files.load().to_vec();
+        files.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
+        #[cfg(not(broken_list_last))]
+        self.files.store(files);
+        self.tail.lock().set_next(base, writer);
+        #[cfg(broken_list_last)]
+        self.files.store(files);
+        Ok(())
+    }
+
+    /// One step of the allocator: the next file, and pages ahead of the tail, the further ahead
+    /// the faster the log grows.
+    pub(crate) fn allocate_ahead(&self) -> Result<()> {
+        let Filling { segment, cursor, next } = self.tail.lock().filling();
+        let mut growth = self.growth.lock();
+        growth.ahead = (growth.ahead * 2).min(*AHEAD.end()).min(self.most_ahead);
+        let ahead = growth.ahead;
+        drop(growth);
+        segment.populate_to(cursor + ahead, STEP);
+        let grown = if next.is_some() { Ok(()) } else { self.grow() };
+        if let Some(next) = next {
+            next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
+        }
+        let populated = segment.populated().min(segment.capacity());
+        let alarm = if populated < segment.capacity() {
+            populated - ahead.min(populated) / 2
+        } else {
+            usize::MAX
+        };
+        self.with_tail(|tail| {
+            if Arc::ptr_eq(&tail.filling().segment, &segment) {
+                tail.allocator_alarm = alarm;
+            }
+        });
+        grown
+    }
+
+    /// Faults pages in for a producer that has caught up with the allocator.
+    pub(crate) fn populate(segment: &crate::storage::Segment, wanted: usize) {
+        segment.populate_to(wanted, STEP);
+    }
+
+    /// Makes `from..to` durable, a range in every file that it touches.
+    pub(crate) fn sync(&self, from: u64, to: u64) -> Result<()> {
+        for file in self.files().iter().filter(|file| file.end() > from && file.base < to) {
+            let start = (from.max(file.base) - file.base) as usize;
+            let end = (to.min(file.end()) - file.base) as usize;
+            let synced = file.segment.sync(start..end);
+            synced.map_err(|e| super::files::io_error(&*self.storage, "sync", &file.name(), e))?;
+        }
+        Ok(())
+    }
+
+    /// Takes the files out of the list that end at or below `position`; never the one being
+    /// filled. The caller has made the new minimum durable.
+    pub(super) fn drop_files(&self, position: u64) -> Result<Vec<String>> {
+        let mut growth = self.growth.lock();
+        let committed = self.committed();
+        let files = self.files.load();
+        let gone = |file: &&Arc<LogFile>| file.end() <= position.min(committed);
+        let dropped = files.iter().take_while(gone).count();
+        let names: Vec<String> = files.iter().take(dropped).map(|file| file.name()).collect();
+        let kept = files[dropped..].to_vec();
+        let dropped = files[..dropped].to_vec();
+        drop(files);
+        self.files.store(kept);
+        for file in dropped {
+            let name = file.name();
+            let fits = file.segment.capacity() as u64 == self.file_size;
+            let spare = match Arc::try_unwrap(file) {
+                Ok(file) if fits && growth.spares.len() < SPARES => recycle(file.segment).ok(),
+                _ => None,
+            };
+            let done = match spare {
+                Some(writer) => {
+                    let kept = format!("{FOLDER}/spare-{}", growth.spares.len());
+                    let renamed = self.storage.rename(&name, &kept);
+                    growth.spares.push((kept, writer));
+                    renamed
+                }
+                None => self.storage.unlink(&name),
+            };
+            done.map_err(|e| super::files::io_error(&*self.storage, "remove", &name, e))?;
+        }
+        let synced = self.storage.sync_folder(FOLDER);
+        synced.map_err(|e| super::files::io_error(&*self.storage, "sync", FOLDER, e))?;
+        Ok(names)
+    }
+}
+
+/// What the slots of `meta/next_base` hold.
+pub(super) fn next_base_value(base: u64) -> [u8; VALUE] {
+    let mut value = [0; VALUE];
+    value[..8].copy_from_slice(&base.to_le_bytes());
+    value
+}

@@ -1,0 +1,193 @@
+//! A consume queue: the index of one queue, from offset to position, length and tag hash.
+//!
+//! Its entries stand in a chain of blocks of the index arena. The tail of the log writes them
+//! under the append lock; readers go by `max`, which moves only after the record is committed and
+//! the entry published (DESIGN 4, A3).
+
+use super::index_arena::{BLOCK_HEAD, ENTRY};
+use super::record::{u32_at, u64_at};
+use crate::storage::Segment;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Arc, Padded, Swap};
+use std::ops::Range;
+
+/// The readers' side of one queue's index.
+#[derive(Debug)]
+pub(crate) struct ConsumeQueue {
+    pub(crate) incarnation: u32,
+    pub(crate) queue: u16,
+    /// Which cursor of the tail writes here.
+    pub(crate) slot: usize,
+    chain: Swap<Vec<Block>>,
+    min: AtomicU64,
+    max: Padded<AtomicU64>,
+    watchers: AtomicU32,
+}
+
+/// One block of the chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// The offset of its first entry.
+    pub(crate) first: u64,
+    pub(crate) segment: Arc<Segment>,
+}
+
+impl Block {
+    /// The offset behind its last entry once it is full.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + ((self.segment.capacity() - BLOCK_HEAD) / ENTRY) as u64
+    }
+}
+
+/// One entry of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) position: u64,
+    pub(crate) length: u32,
+    pub(crate) tag_hash: i32,
+}
+
+impl Entry {
+    #[inline]
+    pub(crate) fn encode(&self) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        bytes[..8].copy_from_slice(&self.position.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.tag_hash.to_le_bytes());
+        bytes
+    }
+
+    #[inline]
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        Self {
+            position: u64_at(bytes, 0),
+            length: u32_at(bytes, 8),
+            tag_hash: u32_at(bytes, 12).cast_signed(),
+        }
+    }
+}
+
+impl ConsumeQueue {
+    pub(crate) fn new(incarnation: u32, queue: u16, slot: usize, chain: Vec<Block>) -> Self {
+        Self {
+            incarnation,
+            queue,
+            slot,
+            chain: Swap::new(chain),
+            min: AtomicU64::new(0),
+            max: Padded::new(AtomicU64::new(0)),
+            watchers: AtomicU32::new(0),
+        }
+    }
+
+    /// The first stored offset.
+    pub(crate) fn min(&self) -> u64 {
+        self.min.load(Ordering::Acquire)
+    }
+
+    /// The offset behind the last visible message.
+    #[inline]
+    pub(crate) fn max(&self) -> u64 {
+        // Pairs with the Release in `publish`: entry and record are visible.
+        #[cfg(not(broken_max_read_relaxed))]
+        let order = Ordering::Acquire;
+        #[cfg(broken_max_read_relaxed)]
+        let order = Ordering::Relaxed;
+        self.max.load(order)
+    }
+
+    /// Makes offsets below `max` visible; called with the append lock held, after the records
+    /// are committed and the entries published.
+    #[inline]
+    pub(super) fn publish(&self, max: u64) {
+        #[cfg(not(broken_max_relaxed))]
+        let order = Ordering::Release;
+        #[cfg(broken_max_relaxed)]
+        let order = Ordering::Relaxed;
+        self.max.store(max, order);
+    }
+
+    /// Raises the first stored offset; called by retention and recovery alone.
+    pub(super) fn set_min(&self, min: u64) {
+        self.min.store(min, Ordering::Release);
+    }
+
+    /// Visits the entries of `offsets`, which end at a maximum seen before, until `visit` returns
+    /// false.
+    #[inline]
+    pub(crate) fn scan(&self, offsets: Range<u64>, mut visit: impl FnMut(u64, Entry) -> bool) {
+        let (mut offset, max) = (offsets.start, offsets.end);
+        let chain = self.chain.load();
+        let mut block = chain.partition_point(|block| block.first <= offset).saturating_sub(1);
+        while offset < max {
+            let Some(Block { first, segment }) = chain.get(block) else { return };
+            let Some(skip) = offset.checked_sub(*first) else { return };
+            let from = BLOCK_HEAD + skip as usize * ENTRY;
+            let to = (from + (max - offset) as usize * ENTRY).min(segment.capacity());
+            let Some(entries) = segment.read(from..to) else { return };
+            for entry in entries.as_chunks::<ENTRY>().0 {
+                if !visit(offset, Entry::decode(entry)) {
+                    return;
+                }
+                offset += 1;
+            }
+            block += 1;
+        }
+    }
+
+    /// The entry at `offset`.
+    pub(crate) fn entry(&self, offset: u64) -> Option<Entry> {
+        let mut found = None;
+        self.scan(offset..self.max(), |_, entry| {
+            found = Some(entry);
+            false
+        });
+        found
+    }
+
+    /// Adds a block to the chain, before its writer reaches the tail.
+    pub(crate) fn push_block(&self, block: Block) {
+        let mut chain = self.chain.load().to_vec();
+        chain.push(block);
+        self.chain.store(chain);
+    }
+
+    /// Takes the blocks out whose entries all lie below `min`, except the last block: it keeps
+    /// the queue's numbering.
+    pub(super) fn drop_blocks(&self, min: u64) -> Vec<Arc<Segment>> {
+        let chain = self.chain.load();
+        let passed = chain.iter().take_while(|block| block.end() <= min).count();
+        let (dropped, kept) = chain.split_at(passed.min(chain.len().saturating_sub(1)));
+        if dropped.is_empty() {
+            return Vec::new();
+        }
+        self.chain.store(kept.to_vec());
+        dropped.iter().map(|block| block.segment.clone()).collect()
+    }
+
+    /// The offset behind the last block's capacity, or where a first block would begin.
+    pub(super) fn chain_end(&self, next: u64) -> (u64, usize) {
+        let chain = self.chain.load();
+        chain.last().map_or((next, 0), |block| (block.end(), block.segment.capacity()))
+    }
+
+    /// Announces somebody who will sleep until a message arrives. He then looks at the maximum
+    /// under the append lock: either he sees the message, or its append sees him.
+    pub(crate) fn watch(&self) {
+        #[cfg(not(broken_watch_store))]
+        self.watchers.fetch_add(1, Ordering::Relaxed);
+        #[cfg(broken_watch_store)]
+        self.watchers.store(self.watchers.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Takes one announcement back.
+    pub(crate) fn unwatch(&self) {
+        self.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether anybody sleeps; read inside the append lock.
+    #[inline]
+    pub(super) fn watched(&self) -> bool {
+        self.watchers.load(Ordering::Relaxed) > 0
+    }
+}

@@ -1,0 +1,290 @@
+//! Received messages: views of the log that keep what they look at alive.
+
+use super::log_file::LogFile;
+use super::record::Record;
+use crate::message::Message;
+use crate::message_id::MessageId;
+use crate::properties::Properties;
+use crate::queue_id::QueueId;
+use crate::sync::Arc;
+use smallvec::SmallVec;
+use std::fmt;
+
+/// Messages that were read together.
+///
+/// It holds one reference to each log file that it touches, not one a message: the bytes stay
+/// valid while it lives, even after retention has dropped the file.
+#[derive(Clone)]
+pub struct Deliveries {
+    store_id: u64,
+    files: SmallVec<[Arc<LogFile>; 2]>,
+    places: Vec<(u32, u64)>,
+}
+
+impl Deliveries {
+    pub(crate) fn none(store_id: u64) -> Self {
+        Self::with_capacity(store_id, 0)
+    }
+
+    pub(crate) fn with_capacity(store_id: u64, messages: usize) -> Self {
+        Self { store_id, files: SmallVec::new(), places: Vec::with_capacity(messages) }
+    }
+
+    /// Adds the message at `position`, which has been parsed there before.
+    #[inline]
+    pub(crate) fn push(&mut self, file: &Arc<LogFile>, position: u64) {
+        if !self.files.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
+            self.files.push(file.clone());
+        }
+        self.places.push((self.files.len() as u32 - 1, position));
+    }
+
+    /// Adds the messages of `others` behind its own.
+    pub(crate) fn append(&mut self, others: &Self) {
+        let shift = self.files.len() as u32;
+        self.files.extend(others.files.iter().cloned());
+        self.places.extend(others.places.iter().map(|(file, at)| (file + shift, *at)));
+    }
+
+    /// The number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// The message at `index`, from 0.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Delivery<'_>> {
+        let (file, position) = *self.places.get(index)?;
+        let file = self.files.get(file as usize)?;
+        let record = file.record(position).ok()?;
+        Some(Delivery { record, file, store_id: self.store_id, retries: 0 })
+    }
+
+    /// The messages in order.
+    pub fn iter(&self) -> DeliveriesIter<'_> {
+        DeliveriesIter { of: self, next: 0 }
+    }
+}
+
+impl<'a> IntoIterator for &'a Deliveries {
+    type Item = Delivery<'a>;
+    type IntoIter = DeliveriesIter<'a>;
+
+    fn into_iter(self) -> DeliveriesIter<'a> {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Deliveries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+/// Iterates over [`Deliveries`].
+#[derive(Clone, Debug)]
+pub struct DeliveriesIter<'a> {
+    of: &'a Deliveries,
+    next: usize,
+}
+
+impl<'a> Iterator for DeliveriesIter<'a> {
+    type Item = Delivery<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Delivery<'a>> {
+        let delivery = self.of.get(self.next)?;
+        self.next += 1;
+        Some(delivery)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.of.len() - self.next.min(self.of.len());
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for DeliveriesIter<'_> {}
+
+/// A received message: a view of the log, without a copy.
+#[derive(Clone, Copy)]
+pub struct Delivery<'a> {
+    record: Record<'a>,
+    file: &'a Arc<LogFile>,
+    store_id: u64,
+    retries: u32,
+}
+
+impl<'a> Delivery<'a> {
+    pub(crate) fn with_retries(self, retries: u32) -> Self {
+        Self { retries, ..self }
+    }
+
+    /// The topic.
+    #[must_use]
+    pub fn topic(&self) -> &'a str {
+        std::str::from_utf8(self.record.topic()).unwrap_or_default()
+    }
+
+    /// The body, as it was sent.
+    #[must_use]
+    #[inline]
+    pub fn body(&self) -> &'a [u8] {
+        self.record.body()
+    }
+
+    /// The tag, if the message has one.
+    #[must_use]
+    pub fn tag(&self) -> Option<&'a str> {
+        self.reserved().get("TAGS")
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.reserved().get("KEYS").unwrap_or_default().split(' ').filter(|key| !key.is_empty())
+    }
+
+    /// The value of the sender's property `name`.
+    #[must_use]
+    pub fn property(&self, name: &str) -> Option<&'a str> {
+        self.reserved().get(name).filter(|_| !crate::properties::is_reserved(name))
+    }
+
+    /// The sender's properties, in the order in which they were set.
+    pub fn properties(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.reserved().user()
+    }
+
+    /// The sender's flag; 0 if none was set.
+    #[must_use]
+    pub fn flag(&self) -> i32 {
+        self.reserved().flag()
+    }
+
+    /// The number of the queue.
+    #[must_use]
+    pub fn queue(&self) -> u16 {
+        self.record.queue()
+    }
+
+    /// The queue, with its topic.
+    #[must_use]
+    pub fn queue_id(&self) -> QueueId {
+        QueueId::new(self.topic(), self.queue())
+    }
+
+    /// The offset in the queue.
+    #[must_use]
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.record.offset()
+    }
+
+    /// The position in the commit log, in bytes.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.record.position()
+    }
+
+    /// The id that `send` returned.
+    #[must_use]
+    pub fn id(&self) -> MessageId {
+        MessageId::new(self.position(), self.store_id)
+    }
+
+    /// When the message was stored, in milliseconds since 1970.
+    #[must_use]
+    pub fn store_ms(&self) -> u64 {
+        self.record.store_ms()
+    }
+
+    /// When the message was born, in milliseconds since 1970.
+    #[must_use]
+    pub fn born_ms(&self) -> u64 {
+        self.record.born_ms()
+    }
+
+    /// How often the message was delivered before and failed; 0 for the first delivery.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        u32::from(self.record.reconsumed()) + self.retries
+    }
+
+    /// A message with the same topic, content and options, to be sent again or kept.
+    #[must_use]
+    pub fn to_message(&self) -> Message<'static> {
+        let mut message = Message::new(self.topic().to_owned(), self.body().to_vec());
+        if let Some(tag) = self.tag() {
+            message = message.tag(tag.to_owned());
+        }
+        for key in self.keys() {
+            message = message.key(key.to_owned());
+        }
+        for (name, value) in self.properties() {
+            message = message.property(name.to_owned(), value.to_owned());
+        }
+        message.flag(self.flag()).born_ms(self.born_ms())
+    }
+
+    /// A delivery that lives on its own: it keeps the log file alive, still without a copy.
+    #[must_use]
+    pub fn detach(&self) -> DetachedDelivery {
+        let Self { file, store_id, retries, record } = self;
+        DetachedDelivery {
+            file: (*file).clone(),
+            position: record.position(),
+            store_id: *store_id,
+            retries: *retries,
+        }
+    }
+
+    fn reserved(&self) -> Properties<'a> {
+        Properties(self.record.properties())
+    }
+}
+
+impl fmt::Debug for Delivery<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery")
+            .field("queue", &format_args!("{}/{}", self.topic(), self.queue()))
+            .field("offset", &self.offset())
+            .field("tag", &self.tag())
+            .field("bytes", &self.body().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A received message that owns what it looks at.
+#[derive(Clone)]
+pub struct DetachedDelivery {
+    file: Arc<LogFile>,
+    position: u64,
+    store_id: u64,
+    retries: u32,
+}
+
+impl DetachedDelivery {
+    /// The message.
+    ///
+    /// # Panics
+    /// Never in practice: the record was read before, and committed bytes do not change.
+    #[must_use]
+    pub fn delivery(&self) -> Delivery<'_> {
+        let record = self.file.record(self.position).expect("a record that was read before");
+        Delivery { record, file: &self.file, store_id: self.store_id, retries: self.retries }
+    }
+}
+
+impl fmt::Debug for DetachedDelivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.delivery().fmt(f)
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading messages of a queue from an offset on (STORE-27..33).
+
+use super::Store;
+use super::commit_log::CommitLog;
+use super::consume_queue::ConsumeQueue;
+use super::delivery::Deliveries;
+use super::log_file::{LogFile, file_of};
+use super::record::Record;
+use crate::error::{Error, Result};
+use crate::sync::Arc;
+
+/// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
+const SCAN: usize = 800;
+
+/// What chooses among messages: first by the hash in the index, then by the record.
+pub(crate) trait Select {
+    /// False only if no message with this tag hash is wanted.
+    fn by_hash(&self, tag_hash: i32) -> bool;
+    /// Whether the message is wanted.
+    fn by_record(&self, record: &Record<'_>) -> bool;
+}
+
+/// How a read ended (STORE-28).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FetchStatus {
+    /// At least one message.
+    Found,
+    /// Messages, but none that passes the selection; the read stopped at its scan limit or at the
+    /// end.
+    NoMatched,
+    /// Nothing was ever stored in the queue.
+    Empty,
+    /// The offset is below the first stored message.
+    TooSmall,
+    /// The offset is the next one to be given.
+    AtEnd,
+    /// The offset is beyond that.
+    Beyond,
+    /// The messages are being removed by retention.
+    Removing,
+}
+
+/// The result of a read.
+#[derive(Debug)]
+pub(crate) struct Fetch {
+    pub(crate) status: FetchStatus,
+    pub(crate) messages: Deliveries,
+    /// Where to read on, whatever the status.
+    pub(crate) next: u64,
+    pub(crate) min: u64,
+    pub(crate) max: u64,
+}
+
+impl Store {
+    /// Reads up to `max_messages` messages, and no more than `max_bytes` unless the first alone
+    /// is larger (STORE-30).
+    ///
+    /// # Errors
+    /// `Corrupt` if a record cannot be read.
+    pub(crate) fn fetch(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        max_messages: usize,
+        max_bytes: usize,
+        select: &impl Select,
+    ) -> Result<Fetch> {
+        self.log.fetch(queue, offset, max_messages, max_bytes, select)
+    }
+
+    /// The store time of the message at `offset`, in milliseconds.
+    ///
+    /// # Errors
+    /// `Corrupt` if the record cannot be read; `OffsetRange` if there is no such message.
+    pub(crate) fn store_ms(&self, queue: &ConsumeQueue, offset: u64) -> Result<u64> {
+        let (min, max) = (queue.min(), queue.max());
+        let entry = queue.entry(offset).ok_or(Error::OffsetRange { offset, min, max })?;
+        let file =
+            self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
+        match file.record(entry.position) {
+            Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
+            Ok(_) => Err("the index names another record"),
+            Err(reason) => Err(reason),
+        }
+        .map_err(|reason| {
+            super::files::corrupt(&*self.storage, &file.name(), entry.position, reason)
+        })
+    }
+
+    /// The first offset whose message was stored at `ms` or later; the end of the queue if there
+    /// is none (STORE-35, lower edge).
+    pub(crate) fn offset_at(&self, queue: &ConsumeQueue, ms: u64) -> Result<u64> {
+        let (mut low, mut high) = (queue.min(), queue.max());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.store_ms(queue, middle)? < ms {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+}
+
+impl CommitLog {
+    /// What [`Store::fetch`] does.
+    pub(crate) fn fetch(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        max_messages: usize,
+        max_bytes: usize,
+        select: &impl Select,
+    ) -> Result<Fetch> {
+        let (min, max) = (queue.min(), queue.max());
+        let nothing = |status, next| {
+            Ok(Fetch { status, messages: Deliveries::none(self.store_id), next, min, max })
+        };
+        match offset {
+            _ if max == 0 => return nothing(FetchStatus::Empty, 0),
+            _ if offset < min => return nothing(FetchStatus::TooSmall, min),
+            _ if offset == max => return nothing(FetchStatus::AtEnd, offset),
+            _ if offset > max => return nothing(FetchStatus::Beyond, max),
+            _ => {}
+        }
+        let expected = max_messages.min(usize::try_from(max - offset).unwrap_or(usize::MAX));
+        let mut messages = Deliveries::with_capacity(self.store_id, expected);
+        // Looked up after `max`: the file of every record below it is in the list by then.
+        let files = self.files();
+        let mut file: Option<&Arc<LogFile>> = None;
+        let (mut scanned, mut bytes) = (0, 0);
+        let mut damage = None;
+        let mut removed = false;
+        #[cfg(broken_files_first)]
+        let max = queue.max();
+        queue.scan(offset..max, |offset, entry| {
+            let length = entry.length as usize;
+            let full = messages.len() >= max_messages
+                || (!messages.is_empty() && bytes + length > max_bytes)
+                || scanned >= SCAN.max(max_messages);
+            if full {
+                return false;
+            }
+            scanned += 1;
+            if !select.by_hash(entry.tag_hash) {
+                return true;
+            }
+            if file.is_none_or(|f| entry.position < f.base || entry.position >= f.end()) {
+                file = file_of(&files, entry.position);
+            }
+            let Some(file) = file else {
+                removed = true;
+                return true;
+            };
+            match file.record(entry.position) {
+                Ok(record) if !fits(queue, offset, &record) => {
+                    damage = Some((file.name(), entry.position, "the index names another record"));
+                }
+                Ok(record) if select.by_record(&record) => {
+                    bytes += length;
+                    messages.push(file, entry.position);
+                }
+                Ok(_) => {}
+                Err(reason) => damage = Some((file.name(), entry.position, reason)),
+            }
+            damage.is_none()
+        });
+        if let Some((name, position, reason)) = damage {
+            // What was read before the damage is delivered first.
+            if messages.is_empty() {
+                return Err(super::files::corrupt(&*self.storage, &name, position, reason));
+            }
+            scanned -= 1;
+        }
+        let status = match (messages.is_empty(), removed) {
+            (false, _) => FetchStatus::Found,
+            (true, false) => FetchStatus::NoMatched,
+            (true, true) => FetchStatus::Removing,
+        };
+        Ok(Fetch { status, messages, next: offset + scanned as u64, min, max })
+    }
+}
+
+/// Index entries are hints: the record must be the one that belongs there.
+#[inline]
+fn fits(queue: &ConsumeQueue, offset: u64, record: &Record<'_>) -> bool {
+    record.offset() == offset
+        && record.queue() == queue.queue
+        && record.incarnation() == queue.incarnation
+}

@@ -1,0 +1,280 @@
+//! Where the blocks of all consume queues live: a few large files instead of one a queue, so that
+//! a hundred thousand queues cost neither descriptors nor mappings.
+//!
+//! Each file holds blocks of one length. A queue starts with a small block and goes on with ever
+//! larger ones. A block names its queue and its first offset in a head with a checksum; bytes
+//! behind its last entry are zero, so that a reader of the file knows where entries end.
+
+use super::files::{HEAD, Head, corrupt, io_error};
+use super::record::{checksum, put, u16_at, u32_at, u64_at};
+use crate::error::Result;
+use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, recycle};
+use crate::sync::{Arc, Mutex, Rank};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes of a block's head.
+pub(crate) const BLOCK_HEAD: usize = 32;
+/// Bytes of an entry.
+pub(crate) const ENTRY: usize = 16;
+
+/// Folder of the index files.
+pub(crate) const FOLDER: &str = "index";
+const KIND: [u8; 4] = *b"indx";
+const SMALLEST_BLOCK: usize = 256;
+const LARGEST_BLOCK: usize = 64 * 1024;
+const GROWTH: usize = 4;
+const LARGEST_FILE: usize = 64 << 20;
+
+/// The owner of all index files.
+#[derive(Debug)]
+pub(crate) struct IndexArena {
+    storage: Arc<dyn Storage>,
+    store_id: u64,
+    first_file: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: Vec<Backing>,
+    // By block length.
+    classes: BTreeMap<usize, Class>,
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    files: u32,
+    open: Option<Carver>,
+    free: Vec<SegmentWriter>,
+}
+
+/// Which queue a block belongs to, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockHead {
+    pub(crate) incarnation: u32,
+    pub(crate) queue: u16,
+    pub(crate) first: u64,
+}
+
+/// A block found in a file: its head, and a writer behind its last trusted entry.
+#[derive(Debug)]
+pub(crate) struct FoundBlock {
+    pub(crate) head: BlockHead,
+    pub(crate) writer: SegmentWriter,
+}
+
+impl FoundBlock {
+    /// How many entries are trusted.
+    pub(crate) fn entries(&self) -> u64 {
+        ((self.writer.cursor() - BLOCK_HEAD) / ENTRY) as u64
+    }
+}
+
+impl IndexArena {
+    /// Opens the index files, of which there must be `expected`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a file is missing or damaged: then the index is to be rebuilt.
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        store_id: u64,
+        first_file: usize,
+        expected: u64,
+        trust: Trust<'_>,
+    ) -> Result<(Self, Vec<FoundBlock>)> {
+        let mut state = State::default();
+        let mut found = Vec::new();
+        let names = list(&**storage)?;
+        if names.len() as u64 != expected
+            || names.iter().enumerate().any(|(number, name)| *name != file_name(number))
+        {
+            return Err(corrupt(&**storage, FOLDER, 0, "an index file is missing or foreign"));
+        }
+        for name in names {
+            let failed = |action, source| io_error(&**storage, action, &name, source);
+            let file = storage.open(&name).map_err(|e| failed("open", e))?;
+            let region = file.map().map_err(|e| failed("map", e))?;
+            let mut carver = Carver::new(region);
+            let size = carver.left();
+            let head = carver.peek(0..HEAD.min(size)).unwrap_or_default();
+            let head = Head::decode(&**storage, &name, KIND, head)?;
+            let block = usize::try_from(head.number).unwrap_or(0);
+            if head.store_id != store_id
+                || head.size != size as u64
+                || !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block)
+            {
+                return Err(corrupt(&**storage, &name, 0, "the head does not fit the file"));
+            }
+            carver.carve(HEAD, HEAD);
+            state.files.push(carver.backing());
+            let class = state.classes.entry(block).or_default();
+            class.files += 1;
+            while carver.left() >= block {
+                let bytes = carver.peek(0..block).unwrap_or_default();
+                let Some(head) = BlockHead::decode(store_id, bytes) else {
+                    // Never used, freed, or torn while it was being given away.
+                    class.free.extend(carver.carve(block, 0));
+                    continue;
+                };
+                let entries = trust.entries(&head, &bytes[BLOCK_HEAD..]);
+                if let Some(mut writer) = carver.carve(block, BLOCK_HEAD + entries * ENTRY) {
+                    if matches!(trust, Trust::Below(_)) {
+                        writer.zero_rest();
+                    }
+                    found.push(FoundBlock { head, writer });
+                }
+            }
+        }
+        let state = Mutex::new(Rank::Grow, state);
+        Ok((Self { storage: storage.clone(), store_id, first_file, state }, found))
+    }
+
+    /// A fresh block for the entries of a queue from offset `head.first`; `previous` is the
+    /// length of the queue's last block, 0 for none.
+    ///
+    /// # Errors
+    /// `DiskFull` if a new file is needed and there is no room for it.
+    pub(crate) fn allocate(&self, head: BlockHead, previous: usize) -> Result<SegmentWriter> {
+        let largest = LARGEST_BLOCK.min(self.first_file / GROWTH);
+        let length = (previous * GROWTH).clamp(SMALLEST_BLOCK, largest.max(SMALLEST_BLOCK));
+        let mut state = self.state.lock();
+        let State { files, classes } = &mut *state;
+        let class = classes.entry(length).or_default();
+        let mut writer = match class.free.pop() {
+            Some(writer) => writer,
+            None => match class.open.as_mut().and_then(|carver| carver.carve(length, 0)) {
+                Some(writer) => writer,
+                None => {
+                    let mut carver = self.create(files.len(), class.files, length)?;
+                    files.push(carver.backing());
+                    class.files += 1;
+                    let writer = carver.carve(length, 0);
+                    class.open = Some(carver);
+                    // Files are at least four blocks and a head long.
+                    writer.expect("a new file holds a block")
+                }
+            },
+        };
+        writer.zero_rest();
+        writer.write(&head.encode(self.store_id));
+        writer.publish();
+        Ok(writer)
+    }
+
+    /// Takes blocks back that no queue needs any more. One that a reader still holds stays out
+    /// of use until the next open.
+    pub(crate) fn free(&self, blocks: Vec<Arc<Segment>>) {
+        let mut state = self.state.lock();
+        for block in blocks {
+            if let Ok(mut writer) = recycle(block) {
+                // Without a head it belongs to nobody, whatever happens next.
+                writer.zero_rest();
+                let length = writer.segment().capacity();
+                state.classes.entry(length).or_default().free.push(writer);
+            }
+        }
+    }
+
+    /// Makes every entry written so far durable; returns how many files there are.
+    pub(crate) fn sync(&self) -> Result<u64> {
+        let files = self.state.lock().files.clone();
+        for (number, file) in files.iter().enumerate() {
+            let synced = file.sync();
+            synced.map_err(|e| io_error(&*self.storage, "sync", &file_name(number), e))?;
+        }
+        Ok(files.len() as u64)
+    }
+
+    fn create(&self, number: usize, of_class: u32, block: usize) -> Result<Carver> {
+        let name = file_name(number);
+        let size = (self.first_file << of_class.min(10)).clamp(self.first_file, LARGEST_FILE);
+        let failed = |action, source| io_error(&*self.storage, action, &name, source);
+        let new = format!("{FOLDER}/new");
+        let file = self.storage.create(&new, size as u64).map_err(|e| failed("create", e))?;
+        let kind = KIND;
+        let head = Head { kind, store_id: self.store_id, number: block as u64, size: size as u64 };
+        file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
+        file.sync().map_err(|e| failed("sync", e))?;
+        let region = file.map().map_err(|e| failed("map", e))?;
+        self.storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
+        self.storage.sync_folder(FOLDER).map_err(|e| failed("sync", e))?;
+        let mut carver = Carver::new(region);
+        carver.carve(HEAD, HEAD);
+        Ok(carver)
+    }
+}
+
+/// Removes all index files, durably: the first step of a rebuild.
+pub(crate) fn remove_all(storage: &dyn Storage) -> Result<()> {
+    for name in list(storage)? {
+        storage.unlink(&name).map_err(|e| io_error(storage, "remove", &name, e))?;
+    }
+    storage.sync_folder(FOLDER).map_err(|e| io_error(storage, "sync", FOLDER, e))
+}
+
+impl BlockHead {
+    fn encode(&self, store_id: u64) -> [u8; BLOCK_HEAD] {
+        let mut bytes = [0; BLOCK_HEAD];
+        put(&mut bytes, 0, b"blck");
+        put(&mut bytes, 4, &self.incarnation.to_le_bytes());
+        put(&mut bytes, 8, &self.first.to_le_bytes());
+        put(&mut bytes, 16, &self.queue.to_le_bytes());
+        let crc = checksum(store_id, &bytes[..BLOCK_HEAD - 4]);
+        put(&mut bytes, BLOCK_HEAD - 4, &crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(store_id: u64, bytes: &[u8]) -> Option<Self> {
+        let sound = bytes.len() >= BLOCK_HEAD
+            && bytes[..4] == *b"blck"
+            && checksum(store_id, &bytes[..BLOCK_HEAD - 4]) == u32_at(bytes, BLOCK_HEAD - 4);
+        sound.then(|| Self {
+            incarnation: u32_at(bytes, 4),
+            first: u64_at(bytes, 8),
+            queue: u16_at(bytes, 16),
+        })
+    }
+}
+
+/// How far the entries found in the files can be believed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trust<'a> {
+    /// After a clean close: as far as the queues' maxima say.
+    Maxima(&'a HashMap<(u32, u16), u64>),
+    /// Otherwise: those of records below this position. The others are zeroed and will be
+    /// written again from the log.
+    Below(u64),
+}
+
+impl Trust<'_> {
+    fn entries(self, head: &BlockHead, bytes: &[u8]) -> usize {
+        let entries = bytes.as_chunks::<ENTRY>().0;
+        match self {
+            Self::Maxima(maxima) => {
+                let max = maxima.get(&(head.incarnation, head.queue)).copied().unwrap_or(0);
+                let count = usize::try_from(max.saturating_sub(head.first));
+                count.unwrap_or(usize::MAX).min(entries.len())
+            }
+            Self::Below(limit) => {
+                let mut last = 0;
+                let rising = entries.iter().take_while(|entry| {
+                    let position = u64_at(&entry[..], 0);
+                    let trusted = position > last && position < limit;
+                    last = position;
+                    trusted
+                });
+                rising.count()
+            }
+        }
+    }
+}
+
+fn list(storage: &dyn Storage) -> Result<Vec<String>> {
+    let names = storage.list(FOLDER).map_err(|e| io_error(storage, "list", FOLDER, e))?;
+    let named = names.into_iter().filter(|name| name != "new");
+    Ok(named.map(|name| format!("{FOLDER}/{name}")).collect())
+}
+
+fn file_name(number: usize) -> String {
+    format!("{FOLDER}/{number:08}")
+}

@@ -1,0 +1,95 @@
+//! One file of the commit log.
+
+use super::files::{HEAD, Head, io_error};
+use super::record::Record;
+use crate::error::Result;
+use crate::storage::{Carver, Segment, SegmentWriter, Storage};
+use crate::sync::Arc;
+
+/// Folder of the log files.
+pub(crate) const FOLDER: &str = "commitlog";
+pub(super) const KIND: [u8; 4] = *b"clog";
+/// The name under which a file is made before it gets its place.
+pub(super) const UNPLACED: &str = "commitlog/new";
+
+/// A segment of the commit log and its place in it.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    /// The position of its first byte.
+    pub(crate) base: u64,
+    pub(crate) segment: Arc<Segment>,
+}
+
+impl LogFile {
+    /// The record at `position`, which lies in this file.
+    #[inline]
+    pub(crate) fn record(&self, position: u64) -> std::result::Result<Record<'_>, &'static str> {
+        let at = usize::try_from(position - self.base).unwrap_or(usize::MAX);
+        let bytes = self.segment.read(at..self.segment.published());
+        Record::parse(bytes.ok_or("the position is not committed")?, position)
+    }
+
+    /// The position behind its last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.base + self.segment.capacity() as u64
+    }
+
+    pub(crate) fn name(&self) -> String {
+        file_name(self.base)
+    }
+}
+
+/// The file that `position` lies in.
+#[inline]
+pub(crate) fn file_of(files: &[Arc<LogFile>], position: u64) -> Option<&Arc<LogFile>> {
+    let behind = files.partition_point(|file| file.base <= position);
+    files.get(behind.checked_sub(1)?).filter(|file| position < file.end())
+}
+
+/// Makes an empty log file at `base`, complete and durable before it bears its name.
+pub(super) fn create(
+    storage: &dyn Storage,
+    store_id: u64,
+    base: u64,
+    size: u64,
+) -> Result<SegmentWriter> {
+    let failed = |action, source| match io_error(storage, action, &file_name(base), source) {
+        crate::Error::DiskFull { file, .. } => crate::Error::DiskFull { file, needed: size },
+        other => other,
+    };
+    let file = storage.create(UNPLACED, size).map_err(|e| failed("create", e))?;
+    let head = Head { kind: KIND, store_id, number: base, size };
+    file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
+    file.sync().map_err(|e| failed("sync", e))?;
+    let region = file.map().map_err(|e| failed("map", e))?;
+    place(storage, UNPLACED, base)?;
+    // The file is longer than a head: `segment_bytes` has a lower bound.
+    Ok(Carver::new(region).carve(size as usize, HEAD).expect("a whole region can be carved"))
+}
+
+/// Gives a dropped file's memory a new place: the head first, then the name.
+pub(super) fn reuse(
+    storage: &dyn Storage,
+    store_id: u64,
+    spare: &str,
+    mut writer: SegmentWriter,
+    base: u64,
+) -> Result<SegmentWriter> {
+    let size = writer.segment().capacity() as u64;
+    writer.write(&Head { kind: KIND, store_id, number: base, size }.encode());
+    writer.publish();
+    let synced = writer.segment().sync(0..HEAD);
+    synced.map_err(|e| io_error(storage, "sync", spare, e))?;
+    place(storage, spare, base)?;
+    Ok(writer)
+}
+
+fn place(storage: &dyn Storage, from: &str, base: u64) -> Result<()> {
+    let name = file_name(base);
+    storage.rename(from, &name).map_err(|e| io_error(storage, "rename", &name, e))?;
+    storage.sync_folder(FOLDER).map_err(|e| io_error(storage, "sync", FOLDER, e))
+}
+
+pub(super) fn file_name(base: u64) -> String {
+    format!("{FOLDER}/{base:020}")
+}

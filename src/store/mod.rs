@@ -1,0 +1,348 @@
+//! Floor 2: messages on a log. It knows topics and queues, but no groups and no consumers.
+//!
+//! ```text
+//! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
+//! append  fetch(delivery)  flush  retain                              what is done with it
+//! recover(scan, rebuild)  checkpoint  topics  groups  offsets         what outlives the process
+//! ```
+
+mod append;
+mod checkpoint;
+mod commit_log;
+mod consume_queue;
+mod delivery;
+mod fetch;
+mod files;
+mod flush;
+mod groups;
+mod index_arena;
+mod log_file;
+mod offsets;
+mod rebuild;
+mod record;
+mod recover;
+mod report;
+mod retain;
+mod scan;
+mod slots;
+mod table;
+mod tail;
+mod topics;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub(crate) use append::{AppendError, Pending, smallest_segment};
+pub(crate) use consume_queue::ConsumeQueue;
+pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
+pub(crate) use fetch::{Fetch, FetchStatus, Select};
+pub(crate) use offsets::OffsetKey;
+pub(crate) use record::Record;
+pub use report::{LoweredOffset, RecoveryReport};
+pub(crate) use tail::Appended;
+pub(crate) use topics::Topic;
+
+#[cfg(all(test, loom))]
+pub(crate) mod model {
+    //! What the models in `loom-tests` reach for.
+    pub(crate) use super::commit_log::{CommitLog, Opened};
+    pub(crate) use super::consume_queue::{Block, ConsumeQueue};
+    pub(crate) use super::files::HEAD;
+    pub(crate) use super::flush::FlushGate;
+    pub(crate) use super::index_arena::{BLOCK_HEAD, ENTRY};
+    pub(crate) use super::log_file::{LogFile, file_of};
+    pub(crate) use super::record::{Content, Draft, HEADER, Kind, Record};
+    pub(crate) use super::slots::{Slots, VALUE};
+    pub(crate) use super::tail::{Refusal, Tail};
+}
+
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::sync::{Alarm, Arc, Mutex, Rank};
+use checkpoint::Checkpoint;
+use commit_log::CommitLog;
+use flush::{FlushGate, FlushedMark};
+use groups::Groups;
+use index_arena::IndexArena;
+use offsets::Offsets;
+use std::time::Duration;
+use topics::Topics;
+
+const STORE_NAME: &str = "meta/store";
+const STORE_KIND: [u8; 4] = *b"stor";
+
+/// When a sent message is made durable against loss of power (every message survives the end of
+/// the process at once).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// All that was sent is flushed at this interval; `send` does not wait.
+    Every(Duration),
+    /// `send` returns when its message is flushed; concurrent senders share a flush.
+    EveryMessage,
+}
+
+/// The settings of a store, already checked.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreConfig {
+    pub(crate) segment_bytes: u64,
+    pub(crate) flush: Flush,
+}
+
+impl StoreConfig {
+    /// Bytes of the first index file of each block length.
+    fn index_bytes(&self) -> usize {
+        (self.segment_bytes as usize).min(1 << 20)
+    }
+
+    /// How far pages are faulted in ahead of the tail: populated pages are dirty, and cost a
+    /// flush that waits.
+    fn most_ahead(&self) -> usize {
+        match self.flush {
+            Flush::Every(_) => 64 << 20,
+            Flush::EveryMessage => 1 << 20,
+        }
+    }
+}
+
+/// An open store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    storage: Arc<dyn Storage>,
+    store_id: u64,
+    config: StoreConfig,
+    clock: Clock,
+    log: CommitLog,
+    arena: IndexArena,
+    pub(crate) topics: Topics,
+    pub(crate) groups: Groups,
+    pub(crate) offsets: Offsets,
+    gate: FlushGate,
+    mark: Mutex<FlushedMark>,
+    /// Held while a queue gets a block, so that it gets each once.
+    index_growth: Mutex<()>,
+    checkpoint: Mutex<Checkpointed>,
+    report: RecoveryReport,
+    /// Notified when there is something to flush.
+    pub(crate) flusher: Alarm,
+    /// Notified when the log has come near the end of what is prepared.
+    pub(crate) allocator: Alarm,
+}
+
+/// What the last checkpoint said; the lock makes checkpoints one at a time.
+#[derive(Debug, Default)]
+struct Checkpointed {
+    position: u64,
+    min_position: u64,
+}
+
+impl Store {
+    /// Opens the directory behind `storage` and brings it into order.
+    ///
+    /// # Errors
+    /// `Locked` if another broker has it; `Corrupt` if durable records are damaged.
+    pub(crate) fn open(
+        storage: Arc<dyn Storage>,
+        config: StoreConfig,
+        clock: Clock,
+    ) -> Result<Self> {
+        let locked = storage.lock().map_err(|e| files::io_error(&*storage, "lock", "LOCK", e))?;
+        if !locked {
+            return Err(Error::Locked { dir: storage.path("") });
+        }
+        let opened = Self::open_locked(&storage, config, clock);
+        if opened.is_err() {
+            storage.unlock();
+        }
+        opened
+    }
+
+    fn open_locked(
+        storage: &Arc<dyn Storage>,
+        config: StoreConfig,
+        clock: Clock,
+    ) -> Result<Self> {
+        let recover::Recovered { store_id, log, arena, topics, mark, mut report } =
+            recover::recover(storage, &config)?;
+        let groups = Groups::open(storage, store_id)?;
+        let (offsets, unreadable_offsets) = Offsets::open(storage, store_id)?;
+        report.unreadable_offsets = unreadable_offsets;
+        let from = log.min_position();
+        let end = log.committed();
+        let gate = FlushGate::new(clock.clone(), if report.clean { end } else { from });
+        let mut store = Self {
+            storage: storage.clone(),
+            store_id,
+            config,
+            clock,
+            log,
+            arena,
+            topics,
+            groups,
+            offsets,
+            gate,
+            mark: Mutex::new(Rank::Grow, mark),
+            index_growth: Mutex::new(Rank::IndexGrowth, ()),
+            checkpoint: Mutex::new(Rank::Lifecycle, Checkpointed::default()),
+            report,
+            flusher: Alarm::new(),
+            allocator: Alarm::new(),
+        };
+        // What was read may be in the page cache only: it must not be lost after it is delivered.
+        store.flush()?;
+        store.mark.lock().set(end)?;
+        store.report.lowered = store.lower_offsets()?;
+        if !store.report.clean {
+            store.write_checkpoint(None)?;
+        }
+        Ok(store)
+    }
+
+    /// Closes: refuses appends, makes everything durable, and leaves a clean mark.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.log.with_tail(tail::Tail::close);
+        let closed = self.flush().and_then(|()| self.offsets.sync()).and_then(|()| {
+            let position = self.write_checkpoint(None)?;
+            checkpoint::mark_clean(&*self.storage, self.store_id, position)
+        });
+        self.storage.unlock();
+        closed
+    }
+
+    /// Makes everything sent so far durable.
+    ///
+    /// # Errors
+    /// `Poisoned` if a sync failed, now or earlier.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let target = self.log.committed();
+        self.wait_durable(target).map_err(|cause| Error::Poisoned { cause })
+    }
+
+    /// Returns when everything below `target` is durable, or with the cause why it cannot be.
+    pub(crate) fn wait_durable(&self, target: u64) -> std::result::Result<(), String> {
+        let led = self.gate.wait(
+            target,
+            || self.log.committed(),
+            |from, to| {
+                self.log.sync(from, to)?;
+                self.mark.lock().set(to)
+            },
+        );
+        if let Err(cause) = &led {
+            self.poison(cause);
+        }
+        led
+    }
+
+    /// One step of the flusher: true if there was something to do.
+    pub(crate) fn flush_step(&self) -> bool {
+        let end = self.log.with_tail(|tail| {
+            tail.flusher_sleeps = true;
+            tail.committed()
+        });
+        let behind = self.gate.flushed() < end;
+        // A failure has poisoned the store; whoever sends next is told.
+        let _ = self.wait_durable(end);
+        if let Err(error) = self.offsets.sync() {
+            self.poison(&error.to_string());
+        }
+        self.checkpoint_step();
+        behind
+    }
+
+    /// One step of the allocator.
+    pub(crate) fn allocate_step(&self) {
+        // A lack of space is told to the producer that needs it, which tries again by itself.
+        let _ = self.log.allocate_ahead();
+        if self.config.flush == Flush::EveryMessage {
+            // Otherwise the flusher does it: pages are not to wait for a sync.
+            self.checkpoint_step();
+        }
+    }
+
+    /// Writes a checkpoint if the last one is far behind.
+    fn checkpoint_step(&self) {
+        let behind = self.gate.flushed().saturating_sub(self.checkpoint.lock().position);
+        if behind >= self.config.segment_bytes && self.gate.failure().is_none() {
+            // A checkpoint that fails leaves the one before: recovery reads more.
+            let _ = self.write_checkpoint(None);
+        }
+    }
+
+    /// Makes every later append fail with `cause`.
+    pub(crate) fn poison(&self, cause: &str) {
+        self.log.with_tail(|tail| tail.poison(cause));
+    }
+
+    pub(crate) fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+
+    /// Where the log starts, where it ends, and up to where it is durable.
+    pub(crate) fn extent(&self) -> (u64, u64, u64) {
+        (self.log.min_position(), self.log.committed(), self.gate.flushed())
+    }
+
+    /// The directory, for an error.
+    pub(crate) fn directory(&self) -> std::path::PathBuf {
+        self.storage.path("")
+    }
+
+    pub(crate) fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
+    pub(crate) fn flush_mode(&self) -> Flush {
+        self.config.flush
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// See [`CommitLog::exact_max`].
+    pub(crate) fn exact_max(&self, queue: &ConsumeQueue) -> u64 {
+        self.log.exact_max(queue)
+    }
+
+    /// Writes a checkpoint at the present end of the log; `min_position` raises the minimum.
+    fn write_checkpoint(&self, min_position: Option<u64>) -> Result<u64> {
+        let mut last = self.checkpoint.lock();
+        let topics = self.topics.all();
+        let queues = topics.iter().flat_map(|topic| topic.queues.iter());
+        // Maxima first, then the position: the position covers at least what they say.
+        let maxima = queues.map(|queue| ((queue.incarnation, queue.queue), queue.max()));
+        let maxima = maxima.filter(|(_, max)| *max > 0).collect();
+        let (position, last_store_ms) =
+            self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
+        self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
+        let index_files = self.arena.sync()?;
+        self.topics.save()?;
+        let kept = self.log.min_position().max(last.min_position);
+        let min_position = min_position.map_or(kept, |raised| raised.max(kept));
+        Checkpoint { position, min_position, index_files, last_store_ms, maxima }
+            .save(&*self.storage, self.store_id)?;
+        *last = Checkpointed { position, min_position };
+        Ok(position)
+    }
+
+    fn lower_offsets(&self) -> Result<Vec<LoweredOffset>> {
+        let topics = self.topics.all();
+        let mut queues = std::collections::HashMap::new();
+        for topic in &topics {
+            for queue in &topic.queues {
+                queues.insert((topic.incarnation, queue.queue), (topic, queue.max()));
+            }
+        }
+        let mut lowered = Vec::new();
+        let find = |key: &OffsetKey| queues.get(&(key.incarnation, key.queue));
+        self.offsets.clamp(
+            |key| find(key).map(|(_, max)| *max),
+            |key, from, to| {
+                let topic = find(&key).map_or_else(String::new, |(topic, _)| topic.name.to_string());
+                lowered.push(LoweredOffset { topic, queue: key.queue, from, to });
+            },
+        )?;
+        Ok(lowered)
+    }
+}

@@ -1,0 +1,190 @@
+//! Bringing the consume queues back: from the index files as far as they can be trusted, and from
+//! the records of the log behind that.
+
+use super::consume_queue::{Block, ConsumeQueue, Entry};
+use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
+use super::record::{Kind, Record};
+use super::tail::Tail;
+use super::topics::{Topic, TopicEvent};
+use crate::error::Result;
+use crate::queue_id::QueueId;
+use crate::storage::SegmentWriter;
+use crate::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+
+/// Topics and queues in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild {
+    topics: BTreeMap<u32, TopicEvent>,
+    queues: HashMap<(u32, u16), Queue>,
+    pub(crate) last_store_ms: u64,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    chain: Vec<Block>,
+    writer: Option<SegmentWriter>,
+    min: u64,
+    next: u64,
+}
+
+/// What does not fit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Misfit(pub(crate) &'static str);
+
+impl Rebuild {
+    /// Adds or changes a topic.
+    pub(crate) fn topic(&mut self, event: TopicEvent) {
+        self.topics.insert(event.incarnation, event);
+    }
+
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &TopicEvent> {
+        self.topics.values()
+    }
+
+    /// Chains the blocks that the index files hold; `maxima` are what each queue must have at
+    /// least. Messages below `min_position` are gone.
+    pub(crate) fn blocks(
+        &mut self,
+        mut found: Vec<FoundBlock>,
+        maxima: &HashMap<(u32, u16), u64>,
+        min_position: u64,
+    ) -> std::result::Result<(), Misfit> {
+        found.sort_by_key(|block| block.head.first);
+        for block in found {
+            let BlockHead { incarnation, queue, first } = block.head;
+            let queue = self.queues.entry((incarnation, queue)).or_default();
+            let entries = block.entries();
+            let segment = block.writer.segment().clone();
+            if queue.chain.last().is_some_and(|last| last.end() != first || queue.next != first) {
+                return Err(Misfit("a block of the index is missing or not full"));
+            }
+            if queue.chain.is_empty() {
+                queue.min = first;
+            }
+            let gone = (0..entries).take_while(|nth| {
+                let at = BLOCK_HEAD + *nth as usize * ENTRY;
+                let entry = segment.read(at..at + ENTRY);
+                entry.is_some_and(|entry| Entry::decode(entry).position < min_position)
+            });
+            if queue.min == first {
+                queue.min += gone.count() as u64;
+            }
+            queue.next = first + entries;
+            queue.chain.push(Block { first, segment });
+            queue.writer = Some(block.writer);
+        }
+        for (key, max) in maxima {
+            match self.queues.get_mut(key) {
+                Some(queue) if queue.next < *max => {
+                    return Err(Misfit("the index has fewer entries than the checkpoint says"));
+                }
+                Some(_) => {}
+                None if *max > 0 => return Err(Misfit("a queue of the checkpoint is missing")),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives queues that neither index nor log know any more their numbering back, in an empty
+    /// block that keeps it.
+    pub(crate) fn floors(
+        &mut self,
+        arena: &IndexArena,
+        maxima: &HashMap<(u32, u16), u64>,
+    ) -> Result<()> {
+        for (&(incarnation, number), &max) in maxima {
+            let queue = self.queues.entry((incarnation, number)).or_default();
+            if queue.chain.is_empty() && queue.next < max {
+                (queue.min, queue.next) = (max, max);
+                let head = BlockHead { incarnation, queue: number, first: max };
+                let writer = arena.allocate(head, 0)?;
+                queue.chain.push(Block { first: max, segment: writer.segment().clone() });
+                queue.writer = Some(writer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over one record of the log.
+    pub(crate) fn record(
+        &mut self,
+        arena: &IndexArena,
+        record: &Record<'_>,
+    ) -> Result<std::result::Result<(), Misfit>> {
+        self.last_store_ms = self.last_store_ms.max(record.store_ms());
+        match record.kind() {
+            Kind::Filler => return Ok(Ok(())),
+            Kind::Topic => {
+                if let Some(event) = TopicEvent::decode(record.body()) {
+                    self.topic(event);
+                }
+                return Ok(Ok(()));
+            }
+            Kind::Message => {}
+        }
+        let (incarnation, number) = (record.incarnation(), record.queue());
+        // A record names its topic: the log alone brings back what the table has lost.
+        let topic = self.topics.entry(incarnation).or_insert_with(|| TopicEvent {
+            name: String::from_utf8_lossy(record.topic()).into_owned(),
+            incarnation,
+            queues: 0,
+        });
+        topic.queues = topic.queues.max(number + 1);
+        let queue = self.queues.entry((incarnation, number)).or_default();
+        let offset = record.offset();
+        if queue.chain.is_empty() && queue.next == 0 {
+            (queue.min, queue.next) = (offset, offset);
+        }
+        if offset < queue.next {
+            return Ok(Ok(()));
+        }
+        if offset > queue.next {
+            return Ok(Err(Misfit("messages before this one are missing from its queue")));
+        }
+        if queue.writer.as_ref().is_none_or(|writer| writer.remaining() < ENTRY) {
+            let previous = queue.writer.as_ref().map_or(0, |full| full.segment().capacity());
+            let head = BlockHead { incarnation, queue: number, first: offset };
+            let writer = arena.allocate(head, previous)?;
+            queue.chain.push(Block { first: offset, segment: writer.segment().clone() });
+            queue.writer = Some(writer);
+        }
+        if let Some(writer) = &mut queue.writer {
+            let entry = Entry {
+                position: record.position(),
+                length: record.length() as u32,
+                tag_hash: record.tag_hash(),
+            };
+            writer.write(&entry.encode());
+            writer.publish();
+            queue.next += 1;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Gives every queue its cursor in the tail and every topic its queues.
+    pub(crate) fn finish(mut self, tail: &mut Tail) -> Vec<Topic> {
+        let topics = std::mem::take(&mut self.topics);
+        let topic = |event: TopicEvent| {
+            let queues = (0..event.queues).map(|number| {
+                let queue = self.queues.remove(&(event.incarnation, number)).unwrap_or_default();
+                let Queue { chain, writer, min, next } = queue;
+                tail.add_queue(next, writer, |slot| {
+                    let queue = ConsumeQueue::new(event.incarnation, number, slot, chain);
+                    queue.set_min(min);
+                    Arc::new(queue)
+                })
+            });
+            topic_of(&event, queues.collect())
+        };
+        topics.into_values().map(topic).collect()
+    }
+}
+
+/// A topic with its queues.
+pub(super) fn topic_of(event: &TopicEvent, queues: Vec<Arc<ConsumeQueue>>) -> Topic {
+    let name: Arc<str> = Arc::from(event.name.as_str());
+    let ids = (0..event.queues).map(|queue| QueueId::new(name.clone(), queue)).collect();
+    Topic { name, incarnation: event.incarnation, queues, ids }
+}

@@ -1,0 +1,157 @@
+//! A small table in a file: a log of checksummed entries, compacted when it has grown to twice
+//! what is live. Creating the n-th topic therefore writes one entry, not n.
+
+use super::files::{HEAD, Head, io_error};
+use super::record::{checksum, u32_at};
+use crate::error::Result;
+use crate::storage::{Storage, StorageFile, read_all, replace};
+use crate::sync::Arc;
+
+/// An append log of entries.
+#[derive(Debug)]
+pub(crate) struct Table {
+    storage: Arc<dyn Storage>,
+    name: &'static str,
+    kind: [u8; 4],
+    store_id: u64,
+    file: Arc<dyn StorageFile>,
+    end: u64,
+}
+
+impl Table {
+    /// Opens the table, or creates an empty one; gives every sound entry, oldest first, to
+    /// `entry`. A torn entry at the end is cut off.
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        name: &'static str,
+        kind: [u8; 4],
+        store_id: u64,
+        mut entry: impl FnMut(&[u8]),
+    ) -> Result<Self> {
+        let failed = |action, source| io_error(&**storage, action, name, source);
+        let bytes = match read_all(&**storage, name).map_err(|e| failed("read", e))? {
+            Some(bytes) => bytes,
+            None => {
+                let head = Head { kind, store_id, number: 0, size: 0 }.encode();
+                replace(&**storage, name, &head).map_err(|e| failed("create", e))?;
+                head.to_vec()
+            }
+        };
+        let head = Head::decode(&**storage, name, kind, &bytes)?;
+        if head.store_id != store_id {
+            return Err(super::files::corrupt(
+                &**storage,
+                name,
+                16,
+                "the file belongs to another store",
+            ));
+        }
+        let mut at = HEAD;
+        while let Some(content) = sound_entry(store_id, &bytes[at..]) {
+            entry(content);
+            at += 8 + content.len();
+        }
+        let file = storage.open(name).map_err(|e| failed("open", e))?;
+        if at < bytes.len() {
+            if (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some()) {
+                let reason = "an entry in the middle fails its checksum";
+                return Err(super::files::corrupt(&**storage, name, at as u64, reason));
+            }
+            file.truncate(at as u64).map_err(|e| failed("cut", e))?;
+        }
+        Ok(Self { storage: storage.clone(), name, kind, store_id, file, end: at as u64 })
+    }
+
+    /// Adds an entry; it survives the end of the process.
+    pub(crate) fn append(&mut self, content: &[u8]) -> Result<()> {
+        let bytes = encode(self.store_id, content);
+        let wrote = self.file.write_at(self.end, &bytes);
+        wrote.map_err(|e| io_error(&*self.storage, "write", self.name, e))?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes all entries survive a loss of power.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))
+    }
+
+    /// Rewrites the table from its `live` entries if it has grown to twice their size.
+    pub(crate) fn compact<'a>(&mut self, live: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        const SMALL: u64 = 64 << 10;
+        if self.end < SMALL {
+            return Ok(());
+        }
+        let head = Head { kind: self.kind, store_id: self.store_id, number: 0, size: 0 };
+        let mut bytes = head.encode().to_vec();
+        live.for_each(|content| bytes.extend_from_slice(&encode(self.store_id, content)));
+        if self.end < 2 * bytes.len() as u64 {
+            return Ok(());
+        }
+        let failed = |action, source| io_error(&*self.storage, action, self.name, source);
+        replace(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
+        self.file = self.storage.open(self.name).map_err(|e| failed("open", e))?;
+        self.end = bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn encode(store_id: u64, content: &[u8]) -> Vec<u8> {
+    let mut bytes = (content.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&checksum(store_id, content).to_le_bytes());
+    bytes.extend_from_slice(content);
+    bytes
+}
+
+fn sound_entry(store_id: u64, bytes: &[u8]) -> Option<&[u8]> {
+    let length = u32_at(bytes.get(..8)?, 0) as usize;
+    let content = bytes.get(8..8usize.checked_add(length)?)?;
+    (length > 0 && checksum(store_id, content) == u32_at(bytes, 4)).then_some(content)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::storage::Directory;
+
+    fn open(storage: &Arc<dyn Storage>) -> Result<(Table, Vec<Vec<u8>>)> {
+        let mut entries = Vec::new();
+        let table = Table::open(storage, "t", *b"test", 3, |entry| entries.push(entry.to_vec()))?;
+        Ok((table, entries))
+    }
+
+    #[test]
+    fn a_torn_last_entry_is_cut_and_the_table_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Directory::new(dir.path()).unwrap());
+        let (mut table, _) = open(&storage).unwrap();
+        table.append(b"one").unwrap();
+        table.append(b"two").unwrap();
+        let whole = std::fs::read(dir.path().join("t")).unwrap();
+        for cut in HEAD..whole.len() {
+            std::fs::write(dir.path().join("t"), &whole[..cut]).unwrap();
+            let (mut table, entries) = open(&storage).unwrap();
+            assert_eq!(entries.len(), usize::from(cut >= HEAD + 11));
+            table.append(b"three").unwrap();
+            assert_eq!(open(&storage).unwrap().1.last().unwrap(), b"three");
+        }
+        let mut damaged = whole.clone();
+        damaged[HEAD + 9] ^= 1;
+        std::fs::write(dir.path().join("t"), &damaged).unwrap();
+        assert!(matches!(open(&storage), Err(crate::Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn b_172_a_grown_table_is_compacted_to_what_is_live() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Directory::new(dir.path()).unwrap());
+        let (mut table, _) = open(&storage).unwrap();
+        let entry = [7; 1000];
+        for _ in 0..500 {
+            table.append(&entry).unwrap();
+            table.compact(std::iter::once(&entry[..])).unwrap();
+        }
+        assert!(std::fs::metadata(dir.path().join("t")).unwrap().len() < 70_000);
+        assert!(open(&storage).unwrap().1.iter().all(|found| *found == entry));
+    }
+}

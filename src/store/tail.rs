@@ -1,0 +1,313 @@
+//! The tail of the log: everything that the append lock guards (DESIGN 4).
+//!
+//! An append, in this order:
+//! 1. looks whether there is room in the segment, in its populated pages and in the queue's index
+//!    block, and refuses otherwise: the caller leaves the lock, makes room, and comes again;
+//! 2. copies the records behind the published end;
+//! 3. writes their index entries;
+//! 4. publishes the segment (Release), then the index block, then the queue's maximum (Release).
+//!
+//! So a reader that sees a maximum finds every entry below it, and a reader that sees an entry
+//! finds its record (A3). Whoever dies in between leaves bytes that nobody sees (A5). Nothing in
+//! here allocates, waits, or calls the system.
+
+use super::consume_queue::{ConsumeQueue, Entry};
+use super::index_arena::ENTRY;
+use super::record::{self, Draft, HEADER, Place};
+use crate::storage::{Segment, SegmentWriter};
+use crate::sync::Arc;
+use smallvec::SmallVec;
+
+/// What the append lock guards.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    store_id: u64,
+    base: u64,
+    writer: SegmentWriter,
+    next: Option<(u64, SegmentWriter)>,
+    cursors: Vec<Cursor>,
+    last_store_ms: u64,
+    state: State,
+    /// Set on entry, cleared on the way out: an append that finds it set follows one that
+    /// unwound in the middle.
+    inside: bool,
+    /// Wake the flusher at the next append.
+    pub(super) flusher_sleeps: bool,
+    /// Wake the allocator once the segment is filled up to here.
+    pub(super) allocator_alarm: usize,
+}
+
+/// Where the next message of one queue goes.
+#[derive(Debug)]
+struct Cursor {
+    queue: Arc<ConsumeQueue>,
+    next: u64,
+    // The first is being filled; the others wait for it to be full.
+    blocks: SmallVec<[SegmentWriter; 1]>,
+    live: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Closed,
+    Poisoned(String),
+}
+
+/// The segment that the tail fills, up to where, and the one that follows if it is ready.
+#[derive(Debug)]
+pub(super) struct Filling {
+    pub(super) segment: Arc<Segment>,
+    pub(super) cursor: usize,
+    pub(super) next: Option<Arc<Segment>>,
+}
+
+/// What an append did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    /// Of the first record.
+    pub(crate) position: u64,
+    /// Of the first record, in its queue.
+    pub(crate) offset: u64,
+    pub(crate) store_ms: u64,
+    /// The position behind the last record.
+    pub(crate) end: u64,
+    /// Somebody sleeps until a message arrives in the queue.
+    pub(crate) watched: bool,
+    pub(super) wake_flusher: bool,
+    pub(super) wake_allocator: bool,
+}
+
+/// Why an append did nothing.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The next segment is not ready.
+    Segment,
+    /// The pages up to this byte of the segment have not been faulted in.
+    Pages(Arc<Segment>, usize),
+    /// The queue's index blocks have no room for so many entries.
+    Block,
+    /// The queue's topic was deleted.
+    Gone,
+    Closed,
+    Poisoned(String),
+}
+
+impl Tail {
+    /// Goes on at the end of what `writer` has, in the segment that starts at `base`.
+    pub(crate) fn new(store_id: u64, base: u64, writer: SegmentWriter, last_store_ms: u64) -> Self {
+        Self {
+            store_id,
+            base,
+            writer,
+            next: None,
+            cursors: Vec::new(),
+            last_store_ms,
+            state: State::Open,
+            inside: false,
+            flusher_sleeps: true,
+            allocator_alarm: 0,
+        }
+    }
+
+    /// Appends `drafts` as one batch to the queue of cursor `slot`, or to none.
+    #[inline]
+    pub(crate) fn append(
+        &mut self,
+        slot: Option<usize>,
+        drafts: &mut [Draft<'_>],
+        now_ms: u64,
+    ) -> Result<Appended, Refusal> {
+        self.check(slot, drafts)?;
+        self.inside = true;
+        let store_ms = now_ms.max(self.last_store_ms);
+        self.last_store_ms = store_ms;
+        let position = self.committed_in_writer();
+        let offset = slot.map_or(0, |slot| self.cursors[slot].next);
+        for (nth, draft) in drafts.iter_mut().enumerate() {
+            let place =
+                Place { position: self.committed_in_writer(), offset: offset + nth as u64, store_ms };
+            #[cfg(not(broken_index_first))]
+            draft.write(place, |part| self.writer.write(part));
+            if let Some(slot) = slot {
+                self.cursors[slot].push(place.position, draft);
+            }
+            #[cfg(broken_index_first)]
+            {
+                if let Some(slot) = slot {
+                    self.cursors[slot].publish();
+                }
+                draft.write(place, |part| self.writer.write(part));
+            }
+        }
+        self.writer.publish();
+        let mut watched = false;
+        if let Some(slot) = slot {
+            let cursor = &mut self.cursors[slot];
+            cursor.publish();
+            watched = cursor.queue.watched();
+        }
+        let wake_allocator = self.writer.cursor() >= self.allocator_alarm;
+        if wake_allocator {
+            self.allocator_alarm = usize::MAX;
+        }
+        let wake_flusher = std::mem::take(&mut self.flusher_sleeps);
+        self.inside = false;
+        let end = self.committed_in_writer();
+        Ok(Appended { position, offset, store_ms, end, watched, wake_flusher, wake_allocator })
+    }
+
+    /// The position behind the last committed record.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed_in_writer()
+    }
+
+    pub(super) fn last_store_ms(&self) -> u64 {
+        self.last_store_ms
+    }
+
+    /// The offset that the next message of the queue will get: with the append lock held this is
+    /// the exact maximum, for whoever is about to sleep.
+    pub(crate) fn next_offset(&self, slot: usize) -> u64 {
+        self.cursors[slot].next
+    }
+
+    /// Adds a cursor for a queue whose next message gets offset `next`.
+    pub(crate) fn add_queue(
+        &mut self,
+        next: u64,
+        block: Option<SegmentWriter>,
+        queue: impl FnOnce(usize) -> Arc<ConsumeQueue>,
+    ) -> Arc<ConsumeQueue> {
+        let queue = queue(self.cursors.len());
+        queue.publish(next);
+        let blocks = block.into_iter().collect();
+        self.cursors.push(Cursor { queue: queue.clone(), next, blocks, live: true });
+        queue
+    }
+
+    /// How many entries the queue's blocks still take, and its next offset.
+    pub(super) fn index_room(&self, slot: usize) -> (usize, u64) {
+        let cursor = &self.cursors[slot];
+        (cursor.room(), cursor.next)
+    }
+
+    /// Adds a block behind those that the queue has.
+    pub(crate) fn add_block(&mut self, slot: usize, block: SegmentWriter) {
+        self.cursors[slot].blocks.push(block);
+    }
+
+    /// Where the log is being filled.
+    pub(super) fn filling(&self) -> Filling {
+        Filling {
+            segment: self.writer.segment().clone(),
+            cursor: self.writer.cursor(),
+            next: self.next.as_ref().map(|(_, writer)| writer.segment().clone()),
+        }
+    }
+
+    /// Hands over the segment that follows the present one.
+    pub(crate) fn set_next(&mut self, base: u64, writer: SegmentWriter) {
+        self.next = Some((base, writer));
+    }
+
+    /// Refuses everything from now on.
+    pub(super) fn close(&mut self) {
+        if self.state == State::Open {
+            self.state = State::Closed;
+        }
+    }
+
+    /// Refuses everything from now on, naming `cause`.
+    pub(super) fn poison(&mut self, cause: &str) {
+        if self.state == State::Open {
+            self.state = State::Poisoned(cause.to_owned());
+        }
+    }
+
+    #[inline]
+    fn check(&mut self, slot: Option<usize>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
+        if self.inside {
+            self.poison("an append was left in the middle");
+        }
+        match &self.state {
+            State::Open => {}
+            State::Closed => return Err(Refusal::Closed),
+            State::Poisoned(cause) => return Err(Refusal::Poisoned(cause.clone())),
+        }
+        if let Some(slot) = slot {
+            let cursor = &self.cursors[slot];
+            if !cursor.live {
+                return Err(Refusal::Gone);
+            }
+            if cursor.room() < drafts.len() {
+                return Err(Refusal::Block);
+            }
+        }
+        let length = drafts.iter().map(Draft::length).sum::<usize>();
+        if !self.fits(length) {
+            let Some((base, next)) = self.next.take() else { return Err(Refusal::Segment) };
+            self.roll(base, next);
+        }
+        let end = self.writer.cursor() + length;
+        let segment = self.writer.segment();
+        if end > segment.populated() && segment.populated() < segment.capacity() {
+            return Err(Refusal::Pages(segment.clone(), end));
+        }
+        Ok(())
+    }
+
+    // What is left behind a record is nothing, or has room for the header of a filler.
+    fn fits(&self, length: usize) -> bool {
+        let left = self.writer.remaining();
+        length == left || length + HEADER <= left
+    }
+
+    fn roll(&mut self, base: u64, next: SegmentWriter) {
+        let left = self.writer.remaining();
+        if left > 0 {
+            let header = record::filler(self.store_id, self.committed_in_writer(), left);
+            self.writer.write(&header);
+            // What the filler covers counts as written.
+            self.writer.skip_rest();
+        }
+        #[cfg(not(broken_filler_hidden))]
+        self.writer.publish();
+        self.base = base;
+        self.writer = next;
+        self.allocator_alarm = 0;
+    }
+
+    #[inline]
+    fn committed_in_writer(&self) -> u64 {
+        self.base + self.writer.cursor() as u64
+    }
+}
+
+impl Cursor {
+    #[inline]
+    fn room(&self) -> usize {
+        self.blocks.iter().map(|block| block.remaining() / ENTRY).sum()
+    }
+
+    #[inline]
+    fn push(&mut self, position: u64, draft: &Draft<'_>) {
+        if self.blocks[0].remaining() < ENTRY {
+            self.blocks[0].publish();
+            self.blocks.remove(0);
+        }
+        let entry =
+            Entry { position, length: draft.length() as u32, tag_hash: draft.tag_hash() };
+        self.blocks[0].write(&entry.encode());
+        self.next += 1;
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        #[cfg(not(broken_max_first))]
+        self.blocks[0].publish();
+        self.queue.publish(self.next);
+        #[cfg(broken_max_first)]
+        self.blocks[0].publish();
+    }
+}

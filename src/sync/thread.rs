@@ -1,0 +1,44 @@
+//! Threads: named, and started nowhere else.
+
+use std::io;
+use std::num::NonZero;
+
+/// A running thread that can be joined.
+#[derive(Debug)]
+pub(crate) struct Thread(std::thread::JoinHandle<()>);
+
+impl Thread {
+    /// Waits for the thread to end; returns at once when called by that thread itself.
+    pub(crate) fn join(self) {
+        if self.0.thread().id() != std::thread::current().id() {
+            // A panic in a background thread has already poisoned the broker; nothing to add here.
+            let _ = self.0.join();
+        }
+    }
+
+    pub(crate) fn is_current(&self) -> bool {
+        self.0.thread().id() == std::thread::current().id()
+    }
+}
+
+/// Starts a thread named `rocklet-<name>`.
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
+    let builder = std::thread::Builder::new().name(format!("rocklet-{name}"));
+    builder.spawn(run).map(Thread)
+}
+
+/// The cores available to the process, at least 1.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The text of a caught panic.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a panic without text".to_owned()
+    }
+}
