@@ -3,9 +3,11 @@
 //! Two kinds of time: *wall time* in milliseconds since 1970 (store and born times, may jump),
 //! and *moments* on a monotonic scale (deadlines, never jump).
 
+#![allow(clippy::disallowed_methods)] // the door to the system's clocks
+
 use crate::sync::Signal;
 use std::fmt;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// A source of time; clones share it.
 #[derive(Clone)]
@@ -26,18 +28,6 @@ impl Clock {
     /// The clocks of the system.
     pub(crate) fn system() -> Self {
         Self { source: Source::System { start: Instant::now() } }
-    }
-
-    /// Wall time in milliseconds since 1970, exact.
-    pub(crate) fn wall_ms(&self) -> u64 {
-        match &self.source {
-            Source::System { .. } => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH);
-                since.map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX))
-            }
-            #[cfg(any(test, feature = "testing"))]
-            Source::Driven(clock) => clock.wall_ms(),
-        }
     }
 
     /// Wall time in milliseconds since 1970, at most one scheduler tick (4 to 10 ms) behind, for
@@ -193,7 +183,8 @@ mod tests {
         let clock = driven.clock();
         let signal = Signal::new();
         let deadline = clock.moment().plus(Duration::from_secs(3600));
-        let waiter = std::thread::spawn(move || signal.wait_until(&clock, Some(deadline), || false));
+        let waiter =
+            std::thread::spawn(move || signal.wait_until(&clock, Some(deadline), || false));
         while !waiter.is_finished() {
             driven.advance(Duration::from_secs(600));
             std::thread::yield_now();

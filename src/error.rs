@@ -224,7 +224,11 @@ impl fmt::Display for Error {
             }
             Self::TopicExists { topic } => write!(f, "topic {topic:?} exists already"),
             Self::NoSuchQueue { topic, queue, queues } => {
-                write!(f, "topic {topic:?} has queues 0 to {}, not {queue}", queues.saturating_sub(1))
+                write!(
+                    f,
+                    "topic {topic:?} has queues 0 to {}, not {queue}",
+                    queues.saturating_sub(1)
+                )
             }
             Self::NoQueueChosen { reason } => write!(f, "no queue can be chosen: {reason}"),
             Self::Batch { reason } => write!(f, "the batch is refused: {reason}"),

@@ -1,4 +1,54 @@
-//! An embedded, in-process, persistent message queue with the semantics of Apache RocketMQ.
+//! rocklet: an embedded, in-process, persistent message queue with the semantics of Apache
+//! RocketMQ. An application links it, opens a directory, and has topics and queues on a
+//! memory-mapped commit log, consumer groups, push and pull consumers. There is no network and no
+//! daemon.
+//!
+//! ```
+//! # let temporary = tempfile::tempdir()?;
+//! # let dir = temporary.path();
+//! use rocklet::{Broker, Message};
+//! use std::time::Duration;
+//!
+//! let broker = Broker::open(dir)?;
+//! broker.producer().send(&Message::new("orders", b"42 EUR").tag("paid").order_by("user-7"))?;
+//! let mut audit = broker.pull_consumer("audit").subscribe("orders", "paid || due")?.start()?;
+//! let orders = audit.poll(Duration::from_secs(1))?;
+//! orders.iter().for_each(|order| println!("{}", String::from_utf8_lossy(order.body())));
+//! audit.commit()?;
+//! # assert_eq!(orders.len(), 1);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! What a sent message survives:
+//!
+//! | [`Flush`] | process killed | power lost |
+//! |---|---|---|
+//! | `Every(interval)` (default: 500 ms) | nothing acknowledged is lost | at most what was sent since the last completed flush began |
+//! | `EveryMessage` (group commit) | nothing acknowledged is lost | nothing acknowledged is lost |
+//!
+//! Ids in brackets, such as (PROD-12), name rules of RocketMQ's behaviour; `docs/design.md` lists
+//! them with the files and promises behind this page, [`documentation::migration`] maps RocketMQ's
+//! names to these.
+//!
+//! # Features
+//!
+//! - `testing`: a clock that tests drive, for the tests of your own handlers.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::disallowed_methods,
+        clippy::disallowed_types,
+        clippy::exit,
+        clippy::print_stderr,
+        clippy::print_stdout,
+        clippy::unwrap_used
+    )
+)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("rocklet is tested on 64-bit Linux only; other systems follow when they are tested");
 
 mod broker;
 mod clock;
@@ -33,3 +83,15 @@ pub use queue_id::QueueId;
 pub use store::{
     Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Flush, LoweredOffset, RecoveryReport,
 };
+
+/// The design and the migration guide, as they stand in the repository.
+pub mod documentation {
+    #[doc = include_str!("../docs/design.md")]
+    pub mod design {}
+    #[doc = include_str!("../docs/migration.md")]
+    pub mod migration {}
+}
+
+#[cfg(all(test, loom))]
+#[path = "../loom-tests/mod.rs"]
+mod loom_tests;

@@ -170,6 +170,7 @@ impl<'a> Message<'a> {
     }
 
     /// Refuses whatever breaks a rule, before anything is written.
+    #[cfg(test)]
     pub(crate) fn validate(&self, max_body: usize) -> Result<()> {
         self.validate_topic()?;
         self.validate_content(max_body)

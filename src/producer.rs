@@ -9,10 +9,9 @@ use crate::placement::Placement;
 use crate::properties::Encoded;
 use crate::store::{AppendError, Appended, Flush, Pending, Topic};
 use crate::string_hash::queue_for;
-use crate::sync::Arc;
 use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Arc, contain};
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Sends messages; any number of threads may share one, or a clone of it.
 ///
@@ -83,8 +82,8 @@ impl Producer {
         result
     }
 
-    /// Stores messages of one topic in one queue, all or none, as one append (PROD-15). The first
-    /// message chooses the queue; the others must not choose another one by number.
+    /// Stores messages of one topic in one queue, all or none, as one append (PROD-15). Messages
+    /// that choose a queue, by whatever option, must choose the same; the others go with them.
     ///
     /// # Errors
     /// `Batch` if the topics or the queues differ, `TooLarge` if the batch does not fit a log
@@ -95,7 +94,8 @@ impl Producer {
         for (nth, message) in messages.iter().enumerate() {
             // An error is told to every message's hook, in its own copy of the text.
             let result = sent.as_ref().map(|receipts| receipts[nth]);
-            let result = result.map_err(|_| Error::Batch { reason: "see what send_batch returned" });
+            let result =
+                result.map_err(|_| Error::Batch { reason: "see what send_batch returned" });
             self.call_hooks(|hook| hook.after(message, &result));
         }
         sent
@@ -108,7 +108,8 @@ impl Producer {
         let mut properties = Encoded::new();
         message.encode_properties(&mut properties);
         let pending = pending(message, &properties);
-        let (appended, queue) = self.place(message, |topic, queue| {
+        let choose = |topic: &Topic| self.choose(message, topic);
+        let (appended, queue) = self.place(message, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
             let appended = core.store.append(topic, queue, pending)?;
             if appended.watched {
@@ -129,11 +130,6 @@ impl Producer {
             if message.topic != first.topic {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
             }
-            if let (Placement::Queue(a), Placement::Queue(b)) = (&first.placement, &message.placement)
-                && a != b
-            {
-                return Err(Error::Batch { reason: "all messages must go to the same queue" });
-            }
         }
         let encoded: Vec<Encoded> = messages
             .iter()
@@ -144,7 +140,8 @@ impl Producer {
             })
             .collect();
         let pending = messages.iter().zip(&encoded).map(|(message, p)| pending(message, p));
-        let (appended, queue) = self.place(first, |topic, queue| {
+        let choose = |topic: &Topic| self.choose_for_all(messages, first, topic);
+        let (appended, queue) = self.place(first, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
             let appended = core.store.append_batch(topic, queue, pending.clone())?;
             if appended.appended.watched {
@@ -172,12 +169,13 @@ impl Producer {
     fn place<R>(
         &self,
         message: &Message<'_>,
+        choose: impl Fn(&Topic) -> Result<u16>,
         append: impl Fn(&Topic, u16) -> std::result::Result<R, AppendError>,
     ) -> Result<(R, u16)> {
         let core = self.broker.core();
         loop {
             let placed = core.store.topics.with(&message.topic, |topic| {
-                let queue = self.choose(message, topic).map_err(AppendError::Failed)?;
+                let queue = choose(topic).map_err(AppendError::Failed)?;
                 Ok((append(topic, queue)?, queue))
             });
             match placed {
@@ -203,20 +201,40 @@ impl Producer {
             Placement::Key(key) => Ok(queue_for(key, queues)),
             Placement::Queue(queue) if *queue < queues => Ok(*queue),
             Placement::Queue(queue) => Err(no_such_queue(topic, *queue)),
-            Placement::Select(select) => {
-                let chosen = catch_unwind(AssertUnwindSafe(|| select(&topic.ids)));
-                match chosen {
-                    Ok(Some(id)) if topic.ids.contains(&id) => Ok(id.queue()),
-                    Ok(Some(id)) => Err(no_such_queue(topic, id.queue())),
-                    Ok(None) => Err(Error::NoQueueChosen { reason: "the selector chose none" }),
-                    Err(_) => Err(Error::NoQueueChosen { reason: "the selector panicked" }),
+            Placement::Select(select) => match contain(|| select(&topic.ids)) {
+                Ok(Some(id)) if topic.ids.contains(&id) => Ok(id.queue()),
+                Ok(Some(id)) if *id.topic() == *topic.name => Err(no_such_queue(topic, id.queue())),
+                Ok(Some(_)) => {
+                    Err(Error::NoQueueChosen { reason: "the selector chose another topic's" })
                 }
-            }
+                Ok(None) => Err(Error::NoQueueChosen { reason: "the selector chose none" }),
+                Err(_) => Err(Error::NoQueueChosen { reason: "the selector panicked" }),
+            },
             Placement::Conflict | Placement::Lost => {
                 message.placement.validate()?;
                 Ok(0)
             }
         }
+    }
+
+    /// The one queue of a batch. An option on one message must not be broken by another's.
+    fn choose_for_all(
+        &self,
+        messages: &[Message<'_>],
+        first: &Message<'_>,
+        topic: &Topic,
+    ) -> Result<u16> {
+        let mut chosen = None;
+        for message in messages {
+            if matches!(message.placement, Placement::RoundRobin) {
+                continue;
+            }
+            let queue = self.choose(message, topic)?;
+            if *chosen.get_or_insert(queue) != queue {
+                return Err(Error::Batch { reason: "all messages must go to the same queue" });
+            }
+        }
+        chosen.map_or_else(|| self.choose(first, topic), Ok)
     }
 
     #[inline]
@@ -231,7 +249,7 @@ impl Producer {
 
     fn call_hooks(&self, call: impl Fn(&dyn SendHook)) {
         for hook in &self.hooks {
-            let _ = catch_unwind(AssertUnwindSafe(|| call(&**hook)));
+            let _ = contain(|| call(&**hook));
         }
     }
 }
@@ -263,15 +281,10 @@ fn receipt(core: &Core, appended: &Appended, queue: u16) -> Receipt {
 }
 
 fn no_such_queue(topic: &Topic, queue: u16) -> Error {
-    Error::NoSuchQueue {
-        topic: topic.name.to_string(),
-        queue,
-        queues: topic.queues.len() as u16,
-    }
+    Error::NoSuchQueue { topic: topic.name.to_string(), queue, queues: topic.queues.len() as u16 }
 }
 
 // Where the turns begin: producers that are made together should not march together (PROD-9).
 fn random() -> usize {
     RandomState::new().hash_one(0) as usize
 }
-

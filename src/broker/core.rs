@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, Flush, OffsetKey, Store, Topic};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, Rank, Thread, Weak, panic_text, spawn};
+use crate::sync::{
+    Arc, Mutex, Rank, Signal, Thread, ThreadId, Weak, contain, current_thread, spawn,
+};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// What is shared by all handles of an open broker.
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     consumers: Mutex<Consumers>,
     threads: Mutex<Vec<Thread>>,
     stopping: AtomicBool,
+    closed: AtomicBool,
+    changed: Signal,
     named: AtomicU64,
 }
 
@@ -58,7 +61,7 @@ pub(crate) trait Running: Send + Sync {
 
 #[derive(Default)]
 struct Consumers {
-    closed: bool,
+    closing: Option<ThreadId>,
     running: Vec<Weak<dyn Running>>,
 }
 
@@ -76,6 +79,8 @@ impl Core {
             consumers: Mutex::new(Rank::Lifecycle, Consumers::default()),
             threads: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            changed: Signal::new(),
             named: AtomicU64::new(0),
         });
         let started = core
@@ -100,9 +105,18 @@ impl Core {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Runs `step`, and keeps the broker from closing meanwhile.
+    ///
+    /// # Errors
+    /// `Closed` if that has begun; or as `step`.
+    pub(crate) fn while_open<R>(&self, step: impl FnOnce() -> Result<R>) -> Result<R> {
+        let consumers = self.consumers.lock();
+        if consumers.closing.is_some() { Err(Error::Closed) } else { step() }
+    }
+
     /// The group `name`, made if it is new.
     pub(crate) fn group(&self, name: &str) -> Result<Arc<Group>> {
-        let number = self.store.groups.number(name)?;
+        let number = self.while_open(|| self.store.groups.number(name))?;
         let mut groups = self.groups.lock();
         let made = || Arc::new(Group::new(name, number, self.store.clone()));
         Ok(groups.entry(name.to_owned()).or_insert_with(made).clone())
@@ -123,7 +137,7 @@ impl Core {
     /// `Closed` if that has happened.
     pub(crate) fn add_consumer(&self, consumer: Weak<dyn Running>) -> Result<()> {
         let mut consumers = self.consumers.lock();
-        if consumers.closed {
+        if consumers.closing.is_some() {
             return Err(Error::Closed);
         }
         consumers.running.retain(|known| known.strong_count() > 0);
@@ -192,26 +206,47 @@ impl Core {
         Ok(())
     }
 
-    /// Closes: consumers first, then the threads, then the store. Returns at once when called
-    /// from a listener; the rest then happens behind it.
+    /// Closes: consumers first, then the threads, then the store. A second call waits for the
+    /// first. Returns at once when called from a listener; the rest then happens behind it.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         let mut consumers = self.consumers.lock();
-        if std::mem::replace(&mut consumers.closed, true) {
-            return Ok(());
-        }
-        let running: Vec<_> = consumers.running.drain(..).filter_map(|c| c.upgrade()).collect();
+        let running: Vec<_> = consumers.running.iter().filter_map(Weak::upgrade).collect();
+        let closing = consumers.closing;
+        consumers.closing.get_or_insert(current_thread());
         drop(consumers);
-        let own = self.threads.lock().iter().any(Thread::is_current);
-        if own || running.iter().any(|consumer| consumer.is_worker()) {
-            let core = self.clone();
-            // Without a thread to spare the store is recovered at the next open, like after a kill.
-            let closing = spawn("close", move || drop(core.finish(&running)));
-            return closing.map(drop).map_err(|source| thread_error(&self.store, source));
+        let inside = closing == Some(current_thread())
+            || self.threads.lock().iter().any(Thread::is_current)
+            || running.iter().any(|consumer| consumer.is_worker());
+        match (closing, inside) {
+            (None, false) => self.finish(&running),
+            (None, true) => {
+                let core = self.clone();
+                let closing = spawn("close", move || {
+                    core.consumers.lock().closing = Some(current_thread());
+                    drop(core.finish(&running));
+                });
+                closing.map(drop).map_err(|source| {
+                    self.consumers.lock().closing = None;
+                    thread_error(&self.store, source)
+                })
+            }
+            (Some(_), false) => {
+                let closed = || self.closed.load(Ordering::Acquire);
+                self.changed.wait_until(self.clock(), None, closed);
+                Ok(())
+            }
+            (Some(_), true) => Ok(()),
         }
-        self.finish(&running)
     }
 
     fn finish(&self, running: &[Arc<dyn Running>]) -> Result<()> {
+        let closed = self.stop(running);
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify();
+        closed
+    }
+
+    fn stop(&self, running: &[Arc<dyn Running>]) -> Result<()> {
         running.iter().for_each(|consumer| consumer.stop());
         self.stopping.store(true, Ordering::Release);
         self.timer.stop();
@@ -230,8 +265,8 @@ impl Core {
         let core = self.clone();
         let guarded = move || {
             // Nothing stops silently: without its background work the broker takes no more.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&core))) {
-                core.store.poison(&format!("thread {name} panicked: {}", panic_text(&*panic)));
+            if let Err(panic) = contain(|| run(&core)) {
+                core.store.poison(&format!("thread {name} panicked: {panic}"));
             }
         };
         let thread = spawn(name, guarded).map_err(|e| thread_error(&self.store, e))?;
@@ -267,6 +302,6 @@ pub(crate) fn thread_error(store: &Store, source: std::io::Error) -> Error {
 
 impl std::fmt::Debug for Consumers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Consumers").field("closed", &self.closed).finish_non_exhaustive()
+        f.debug_struct("Consumers").field("closing", &self.closing).finish_non_exhaustive()
     }
 }

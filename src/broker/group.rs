@@ -12,10 +12,9 @@ use super::filter::Filter;
 use super::start::Start;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::{ConsumeQueue, OffsetKey, Store, Topic};
-use crate::sync::{Arc, Mutex, Rank, panic_text};
+use crate::store::{ConsumeQueue, OffsetKey, Store};
+use crate::sync::{Arc, Mutex, Rank, contain};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A member as its group sees it. Called with the group's lock held: it only notes what it is
 /// told, and works on it elsewhere.
@@ -32,7 +31,6 @@ pub(crate) trait Member: Send + Sync {
 #[derive(Clone, Debug)]
 pub(crate) struct Owned {
     pub(crate) id: QueueId,
-    pub(crate) topic: Arc<Topic>,
     pub(crate) queue: Arc<ConsumeQueue>,
     pub(crate) key: OffsetKey,
     pub(crate) filter: Filter,
@@ -41,9 +39,25 @@ pub(crate) struct Owned {
 /// What all members of a group have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
-    pub(crate) kind: Kind,
-    pub(crate) topics: BTreeMap<String, Filter>,
-    pub(crate) strategy: Arc<dyn AssignStrategy>,
+    kind: Kind,
+    topics: BTreeMap<String, Filter>,
+    strategy: Arc<dyn AssignStrategy>,
+    // Asked once, so that no user code runs when members are compared.
+    strategy_name: String,
+}
+
+impl Subscription {
+    /// # Errors
+    /// `Strategy` if it panics when it is asked for its name.
+    pub(crate) fn new(
+        kind: Kind,
+        topics: BTreeMap<String, Filter>,
+        strategy: Arc<dyn AssignStrategy>,
+    ) -> Result<Self> {
+        let strategy_name = contain(|| strategy.name().to_owned())
+            .map_err(|panic| Error::Strategy { reason: format!("it panicked: {panic}") })?;
+        Ok(Self { kind, topics, strategy, strategy_name })
+    }
 }
 
 /// How the members of a group consume.
@@ -68,7 +82,7 @@ struct State {
     owners: BTreeMap<QueueId, Owner>,
     target: BTreeMap<QueueId, String>,
     generation: u64,
-    last_failure: Option<String>,
+    failures: u64,
 }
 
 struct Owner {
@@ -83,7 +97,16 @@ impl Group {
         Self { name: name.to_owned(), number, store, state }
     }
 
-    /// Takes a member in and fixes where a new group begins; queues arrive by `assign`.
+    /// Stores where the group begins, for a member that is about to join.
+    ///
+    /// # Errors
+    /// As [`join`](Self::join): a member that will be refused leaves nothing behind.
+    pub(crate) fn begin(&self, name: &str, wants: &Subscription, start: Start) -> Result<()> {
+        self.state.lock().check(&self.name, name, wants)?;
+        self.store_start(wants, start)
+    }
+
+    /// Takes a member in; queues arrive by `assign`.
     ///
     /// # Errors
     /// `Duplicate` if the name is taken, `Mismatch` if the member differs from those that run.
@@ -92,17 +115,15 @@ impl Group {
         name: &str,
         member: Arc<dyn Member>,
         subscription: Subscription,
-        start: Start,
     ) -> Result<()> {
-        // Before the name is taken: a refused member leaves nothing behind.
-        self.check(name, &subscription)?;
-        self.begin(&subscription, start)?;
         let mut state = self.state.lock();
         state.check(&self.name, name, &subscription)?;
-        state.subscription = Some(subscription);
+        let replaced = state.subscription.replace(subscription);
         state.members.insert(name.to_owned(), member);
         state.generation += 1;
         drop(state);
+        // Not under the lock: with it goes a strategy of the user's.
+        drop(replaced);
         self.rebalance();
         Ok(())
     }
@@ -114,10 +135,10 @@ impl Group {
             return;
         }
         state.generation += 1;
-        if state.members.is_empty() {
-            state.subscription = None;
-        }
+        let last = state.members.is_empty();
+        let subscription = if last { state.subscription.take() } else { None };
         drop(state);
+        drop(subscription);
         self.rebalance();
     }
 
@@ -137,9 +158,9 @@ impl Group {
         }
     }
 
-    /// Whether `member` still has a queue.
-    pub(crate) fn holds_any(&self, member: &str) -> bool {
-        self.state.lock().owners.values().any(|owner| owner.member == member)
+    /// Whether a member has this name, or still has to give queues back.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.state.lock().knows(name)
     }
 
     /// Whether the group consumes `topic`.
@@ -148,19 +169,14 @@ impl Group {
         state.subscription.as_ref().is_some_and(|s| s.topics.contains_key(topic))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        let state = self.state.lock();
-        state.members.is_empty() && state.owners.is_empty()
-    }
-
     /// How many members there are.
     pub(crate) fn members(&self) -> usize {
         self.state.lock().members.len()
     }
 
-    /// Why the last rebalance left everything as it was, if it did.
-    pub(crate) fn last_failure(&self) -> Option<String> {
-        self.state.lock().last_failure.clone()
+    /// How many rebalances left everything as it was, because the strategy failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.state.lock().failures
     }
 
     /// Brings the assignment up to date with members, topics and queues (REB-2, REB-4).
@@ -176,12 +192,15 @@ impl Group {
             }
             drop(state);
 
-            let queues = subscription.as_ref().map_or_else(Vec::new, |s| self.queues(s));
             let wanted = match &subscription {
-                Some(s) if !members.is_empty() && !queues.is_empty() => {
-                    ask(&*s.strategy, &queues, &members, &current)
+                Some(s) => {
+                    // Queues that are younger than the group are consumed from their beginning,
+                    // even by members that come later. Without room for it that still holds for
+                    // those who are here.
+                    let _ = self.store_start(s, Start::First);
+                    ask(&*s.strategy, &self.queues(s), &members, &current)
                 }
-                _ => Ok(Assignment::new()),
+                None => Ok(Assignment::new()),
             };
             let mut state = self.state.lock();
             if state.generation != generation {
@@ -189,7 +208,6 @@ impl Group {
             }
             match wanted {
                 Ok(wanted) => {
-                    state.last_failure = None;
                     state.target.clear();
                     for (member, queues) in wanted {
                         for queue in queues {
@@ -198,8 +216,8 @@ impl Group {
                     }
                 }
                 // The old assignment stays, but nothing is left to those who are gone.
-                Err(error) => {
-                    state.last_failure = Some(error.to_string());
+                Err(Failed) => {
+                    state.failures += 1;
                     let State { target, members, .. } = &mut *state;
                     target.retain(|_, member| members.contains_key(member));
                 }
@@ -247,11 +265,11 @@ impl Group {
         let owner = Owner { member: name, handle: member.clone(), draining: false };
         state.owners.insert(queue.clone(), owner);
         let id = queue.clone();
-        member.assign(Owned { id, topic, queue: index, key, filter }, offset);
+        member.assign(Owned { id, queue: index, key, filter }, offset);
     }
 
     /// Stores where the group begins in every queue that it has not consumed before (REB-11).
-    fn begin(&self, subscription: &Subscription, start: Start) -> Result<()> {
+    fn store_start(&self, subscription: &Subscription, start: Start) -> Result<()> {
         for id in self.queues(subscription) {
             let Some(topic) = self.store.topics.get(id.topic()) else { continue };
             let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
@@ -261,10 +279,6 @@ impl Group {
             }
         }
         Ok(())
-    }
-
-    fn check(&self, name: &str, subscription: &Subscription) -> Result<()> {
-        self.state.lock().check(&self.name, name, subscription)
     }
 
     fn queues(&self, subscription: &Subscription) -> Vec<QueueId> {
@@ -279,9 +293,12 @@ impl Group {
 }
 
 impl State {
+    fn knows(&self, name: &str) -> bool {
+        self.members.contains_key(name) || self.owners.values().any(|owner| owner.member == name)
+    }
+
     fn check(&self, group: &str, name: &str, subscription: &Subscription) -> Result<()> {
-        let busy = self.owners.values().any(|owner| owner.member == name);
-        if self.members.contains_key(name) || busy {
+        if self.knows(name) {
             return Err(Error::Duplicate { group: group.to_owned(), name: name.to_owned() });
         }
         let Some(running) = &self.subscription else { return Ok(()) };
@@ -289,7 +306,7 @@ impl State {
             "kind of consumer"
         } else if running.topics != subscription.topics {
             "subscription"
-        } else if running.strategy.name() != subscription.strategy.name() {
+        } else if running.strategy_name != subscription.strategy_name {
             "assignment strategy"
         } else {
             return Ok(());
@@ -298,20 +315,26 @@ impl State {
     }
 }
 
-/// Asks a strategy, which may panic or answer nonsense.
+/// Asks a strategy, which may panic or answer nonsense: then it has failed.
 fn ask(
     strategy: &dyn AssignStrategy,
     queues: &[QueueId],
     members: &[String],
     current: &Assignment,
-) -> Result<Assignment> {
-    let asked = catch_unwind(AssertUnwindSafe(|| strategy.assign(queues, members, current)));
-    let assignment = asked.map_err(|panic| Error::Strategy {
-        reason: format!("it panicked: {}", panic_text(&*panic)),
-    })??;
-    assign::check(&assignment, queues, members)?;
-    Ok(assignment)
+) -> Result<Assignment, Failed> {
+    if queues.is_empty() || members.is_empty() {
+        return Ok(Assignment::new());
+    }
+    let asked = contain(|| {
+        let assignment = strategy.assign(queues, members, current).map_err(|_| Failed)?;
+        assign::check(&assignment, queues, members).map_err(|_| Failed)?;
+        Ok(assignment)
+    });
+    asked.unwrap_or(Err(Failed))
 }
+
+/// The strategy gave no assignment that can be followed.
+struct Failed;
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -110,6 +110,19 @@ impl Broker {
         Ok(store.offsets.get(OffsetKey { group, incarnation, queue: queue.queue }))
     }
 
+    /// Drops the oldest files of the log that end at or below `position`, with all messages in
+    /// them, consumed or not; returns how many files. The file that is being filled stays.
+    /// Messages that were received before stay valid.
+    ///
+    /// # Errors
+    /// `Poisoned`, `DiskFull` or `Io` if the new beginning cannot be made durable; `Closed`.
+    pub fn drop_before(&self, position: u64) -> Result<usize> {
+        if self.core().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.core().store.drop_before(position)
+    }
+
     /// Makes everything sent so far durable against loss of power.
     ///
     /// # Errors
@@ -123,7 +136,8 @@ impl Broker {
 
     /// Closes the directory: consumers finish what their listeners are at, progress is committed,
     /// everything is made durable. Later calls of any handle return `Closed`; a second `close`
-    /// does nothing. From inside a listener it returns at once, and the rest happens behind it.
+    /// waits for the first. From inside a listener it returns at once, and the rest happens
+    /// behind it.
     ///
     /// # Errors
     /// `Poisoned` or `Io` if not everything could be made durable: the next open then recovers.

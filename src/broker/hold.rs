@@ -9,14 +9,14 @@ use crate::store::{ConsumeQueue, Store};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::HashMap;
 
-/// Somebody who waits for a message. Its methods are called with no lock held.
+/// Somebody who waits for a message. It is told with no lock held.
 pub(crate) trait Waiter: Send + Sync {
     /// False only if no message with this tag hash is wanted.
     fn wants(&self, tag_hash: i32) -> bool;
 
-    /// Everything below `next` has been looked at for it and is not wanted: progress without
-    /// being woken.
-    fn skipped(&self, next: u64);
+    /// Everything from `from`, where it waited, up to `next` has been looked at for it and is not
+    /// wanted: progress without being woken.
+    fn skipped(&self, from: u64, next: u64);
 
     /// Reading is worth while from `next` on. The waiter is held no longer.
     fn wake(&self, next: u64);
@@ -25,18 +25,26 @@ pub(crate) trait Waiter: Send + Sync {
 /// All waiters of a broker.
 #[derive(Debug)]
 pub(crate) struct HoldTable {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
     // By the slot of the queue.
-    held: Mutex<HashMap<usize, Vec<Held>>>,
+    held: HashMap<usize, Vec<Held>>,
+    tickets: u64,
 }
 
 struct Held {
+    /// Tells this stay from a later one of the same waiter.
+    ticket: u64,
     waiter: Arc<dyn Waiter>,
     next: u64,
 }
 
 impl HoldTable {
     pub(crate) fn new() -> Self {
-        Self { held: Mutex::new(Rank::HoldTable, HashMap::new()) }
+        Self { table: Mutex::new(Rank::HoldTable, Table::default()) }
     }
 
     /// Holds `waiter` until a message that it wants stands at or behind offset `next`; wakes it
@@ -48,28 +56,50 @@ impl HoldTable {
         next: u64,
         waiter: &Arc<dyn Waiter>,
     ) {
+        self.park_unless(queue, next, waiter, || store.exact_max(queue));
+    }
+
+    /// Holds `waiter` unless messages stand behind `next` by the time that it is in the table:
+    /// `exact_max` looks under the append lock.
+    pub(crate) fn park_unless(
+        &self,
+        queue: &ConsumeQueue,
+        next: u64,
+        waiter: &Arc<dyn Waiter>,
+        exact_max: impl FnOnce() -> u64,
+    ) {
+        #[cfg(not(broken_watch_late))]
         queue.watch();
-        let held = Held { waiter: waiter.clone(), next };
-        self.held.lock().entry(queue.slot).or_default().push(held);
-        if store.exact_max(queue) > next && self.cancel(queue, waiter) {
+        let mut table = self.table.lock();
+        table.tickets += 1;
+        let ticket = table.tickets;
+        let held = Held { ticket, waiter: waiter.clone(), next };
+        table.held.entry(queue.slot).or_default().push(held);
+        drop(table);
+        #[cfg(not(broken_park_blind))]
+        let max = exact_max();
+        #[cfg(broken_park_blind)]
+        let max = 0;
+        // A producer may have woken it meanwhile, and it may be back already: by the ticket only
+        // this stay is ended.
+        let missed = |held: &Held| held.ticket == ticket && held.next < max;
+        #[cfg(broken_wake_any_stay)]
+        let missed = |held: &Held| Arc::ptr_eq(&held.waiter, waiter) && next < max;
+        #[cfg(not(broken_wake_uncancelled))]
+        if let Some(Held { next, .. }) = self.take(queue, missed) {
             waiter.wake(next);
         }
+        #[cfg(broken_wake_uncancelled)]
+        if max > next {
+            waiter.wake(next);
+        }
+        #[cfg(broken_watch_late)]
+        queue.watch();
     }
 
     /// Takes `waiter` out; false if it has been woken before.
     pub(crate) fn cancel(&self, queue: &ConsumeQueue, waiter: &Arc<dyn Waiter>) -> bool {
-        let mut table = self.held.lock();
-        let Some(held) = table.get_mut(&queue.slot) else { return false };
-        let Some(at) = held.iter().position(|held| Arc::ptr_eq(&held.waiter, waiter)) else {
-            return false;
-        };
-        held.swap_remove(at);
-        if held.is_empty() {
-            table.remove(&queue.slot);
-        }
-        drop(table);
-        queue.unwatch();
-        true
+        self.take(queue, |held| Arc::ptr_eq(&held.waiter, waiter)).is_some()
     }
 
     /// Tells the waiters of a queue that messages with these tag hashes stand from `first` on.
@@ -80,8 +110,8 @@ impl HoldTable {
         hashes: impl ExactSizeIterator<Item = i32> + Clone,
     ) {
         let end = first + hashes.len() as u64;
-        let mut table = self.held.lock();
-        let Some(held) = table.get_mut(&queue.slot) else { return };
+        let mut table = self.table.lock();
+        let Some(held) = table.held.get_mut(&queue.slot) else { return };
         let (mut woken, mut passed) = (Vec::new(), Vec::new());
         held.retain_mut(|held| {
             if end <= held.next {
@@ -97,10 +127,10 @@ impl HoldTable {
             true
         });
         if held.is_empty() {
-            table.remove(&queue.slot);
+            table.held.remove(&queue.slot);
         }
         drop(table);
-        passed.iter().for_each(|waiter| waiter.skipped(end));
+        passed.iter().for_each(|waiter| waiter.skipped(first, end));
         for (waiter, next) in woken {
             queue.unwatch();
             waiter.wake(next);
@@ -109,7 +139,20 @@ impl HoldTable {
 
     /// How many waiters there are.
     pub(crate) fn len(&self) -> usize {
-        self.held.lock().values().map(Vec::len).sum()
+        self.table.lock().held.values().map(Vec::len).sum()
+    }
+
+    fn take(&self, queue: &ConsumeQueue, which: impl Fn(&Held) -> bool) -> Option<Held> {
+        let mut table = self.table.lock();
+        let held = table.held.get_mut(&queue.slot)?;
+        let at = held.iter().position(which)?;
+        let taken = held.swap_remove(at);
+        if held.is_empty() {
+            table.held.remove(&queue.slot);
+        }
+        drop(table);
+        queue.unwatch();
+        Some(taken)
     }
 }
 

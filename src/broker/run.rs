@@ -77,7 +77,15 @@ impl Claims {
 
     /// Ends claiming; returns the index from which on nothing was claimed.
     pub(crate) fn close(&self) -> usize {
-        self.claimed.swap(CLOSED, Ordering::Relaxed).min(self.len)
+        #[cfg(not(broken_close_torn))]
+        let claimed = self.claimed.swap(CLOSED, Ordering::Relaxed);
+        #[cfg(broken_close_torn)]
+        let claimed = {
+            let claimed = self.claimed.load(Ordering::Relaxed);
+            self.claimed.store(CLOSED, Ordering::Relaxed);
+            claimed
+        };
+        claimed.min(self.len)
     }
 }
 

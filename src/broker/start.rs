@@ -14,7 +14,8 @@ pub enum Start {
     First,
     /// With the first message that is sent after `start()`.
     Last,
-    /// With the first message that was stored at this time or later (STORE-35).
+    /// With the first message that was stored at this time or later (STORE-35). Messages carry
+    /// the time of the last tick of the system's clock, which is up to 10 ms ago.
     Time(SystemTime),
 }
 

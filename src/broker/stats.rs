@@ -17,6 +17,8 @@ pub struct Stats {
     pub topics: usize,
     /// Consumers that are running, push and pull.
     pub consumers: usize,
+    /// Rebalances that changed nothing, because the assignment strategy failed.
+    pub failed_rebalances: u64,
     /// Queues whose consumer sleeps until a message arrives.
     pub held: usize,
     /// Messages that listeners consumed since the broker was opened.
@@ -37,6 +39,7 @@ impl Stats {
             flushed,
             topics: core.store.topics.all().len(),
             consumers: groups.iter().map(|group| group.members()).sum(),
+            failed_rebalances: groups.iter().map(|group| group.failures()).sum(),
             held: core.hold.len(),
             delivered: core.counters.delivered.load(Ordering::Relaxed),
             failed: core.counters.failed.load(Ordering::Relaxed),

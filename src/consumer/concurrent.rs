@@ -16,9 +16,10 @@ use crate::error::Result;
 use crate::queue_id::QueueId;
 use crate::store::{Deliveries, Delivery, DetachedDelivery, FetchStatus};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, Weak, channel, spawn};
+use crate::sync::{
+    Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, Weak, channel, contain, spawn,
+};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// What a push consumer was started with, already checked.
@@ -59,6 +60,9 @@ pub(super) struct Service {
 struct OwnedQueue {
     owned: Owned,
     window: ProcessQueue<Deliveries>,
+    /// Failed messages until their next attempt, by offset: here and not in the timer, which
+    /// outlives the consumer.
+    failed: Mutex<BTreeMap<u64, DetachedDelivery>>,
     service: Weak<Service>,
     myself: Weak<Self>,
 }
@@ -72,7 +76,7 @@ struct PullRequest {
 enum Work {
     Pull(PullRequest),
     Help(Arc<OwnedQueue>, Arc<Run>),
-    Retry(Arc<OwnedQueue>, DetachedDelivery, u32),
+    Retry(Arc<OwnedQueue>, u64),
     Stop,
 }
 
@@ -102,11 +106,16 @@ impl Service {
         });
         for nth in 0..settings.threads {
             let (worker, received) = (service.clone(), received.clone());
-            let thread = spawn(&format!("{name}-{nth}"), move || worker.run(&received));
-            match thread {
+            let run = move || {
+                // The listener's panics are caught: this one is ours, and nothing stops silently.
+                if let Err(panic) = contain(|| worker.run(&received)) {
+                    worker.core.store.poison(&format!("a worker panicked: {panic}"));
+                }
+            };
+            match spawn(&format!("{name}-{nth}"), run) {
                 Ok(thread) => service.workers.lock().push(thread),
                 Err(source) => {
-                    service.stop();
+                    service.discard();
                     return Err(thread_error(&core.store, source));
                 }
             }
@@ -127,9 +136,10 @@ impl Service {
             match work {
                 Work::Pull(request) => self.pull(request),
                 Work::Help(queue, run) => self.work_on(&queue, &run),
-                Work::Retry(queue, message, attempt) => {
-                    if queue.window.begin_retry() {
-                        self.consume(&queue, &message.delivery().with_retries(attempt), attempt);
+                Work::Retry(queue, offset) => {
+                    let failed = queue.failed.lock().remove(&offset);
+                    if let Some(message) = failed.filter(|_| queue.window.begin_retry()) {
+                        self.consume(&queue, &message.delivery());
                     }
                 }
                 Work::Stop => return,
@@ -196,7 +206,7 @@ impl Service {
             }
             for index in batch {
                 match run.messages().get(index) {
-                    Some(delivery) => self.consume(queue, &delivery, 0),
+                    Some(delivery) => self.consume(queue, &delivery),
                     None => {
                         let Place { offset, size } = run.places()[index];
                         self.progress(queue, queue.window.finish(offset, size));
@@ -206,8 +216,8 @@ impl Service {
         }
     }
 
-    fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>, attempt: u32) {
-        let called = catch_unwind(AssertUnwindSafe(|| self.listener.consume(delivery)));
+    fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
+        let called = contain(|| self.listener.consume(delivery));
         if matches!(called, Ok(Outcome::Success)) {
             self.core.counters.delivered.fetch_add(1, Ordering::Relaxed);
             let finished = queue.window.finish(delivery.offset(), delivery.body().len());
@@ -217,10 +227,13 @@ impl Service {
         if called.is_err() {
             self.core.counters.panicked.fetch_add(1, Ordering::Relaxed);
         }
+        let offset = delivery.offset();
+        queue.failed.lock().insert(offset, delivery.next_attempt());
         self.progress(queue, queue.window.wait_for_retry());
-        let (work, queue, message) = (self.work.clone(), queue.clone(), delivery.detach());
-        let retry = move || work.send(Work::Retry(queue, message, attempt + 1));
-        self.core.timer.after(self.settings.retry_delay, retry);
+        let (work, queue) = (self.work.clone(), queue.myself.clone());
+        self.core.timer.after(self.settings.retry_delay, move || {
+            queue.upgrade().into_iter().for_each(|queue| work.send(Work::Retry(queue, offset)));
+        });
     }
 
     fn progress(&self, queue: &OwnedQueue, progress: Progress) {
@@ -236,16 +249,17 @@ impl Service {
         }
     }
 
-    /// Ends the workers of a consumer that was refused by its group.
+    /// Ends the workers of a consumer that was refused by its group, where another one may have
+    /// its name.
     pub(super) fn discard(&self) {
-        self.stopping.store(true, Ordering::Release);
-        self.finish();
+        if !self.stopping.swap(true, Ordering::AcqRel) {
+            self.finish();
+        }
     }
 
     /// What is left of stopping once the group has been left.
     fn finish(&self) {
-        let clock = self.core.clock();
-        self.changed.wait_until(clock, None, || !self.group.holds_any(&self.name));
+        self.changed.wait_until(self.core.clock(), None, || self.queues.lock().is_empty());
         let workers = std::mem::take(&mut *self.workers.lock());
         workers.iter().for_each(|_| self.work.send(Work::Stop));
         workers.into_iter().for_each(Thread::join);
@@ -263,10 +277,12 @@ impl Running for Service {
         match (first, self.is_worker()) {
             (true, false) => self.finish(),
             (true, true) => {
-                // A listener cannot wait for itself; without a thread to spare the workers end
-                // with the process.
-                if let Some(service) = self.myself.upgrade() {
-                    let _ = spawn("stop", move || service.finish());
+                // A listener cannot wait for itself. Without a thread to spare, whoever stops it
+                // next does the rest.
+                let service = self.myself.upgrade();
+                let behind = service.map(|service| spawn("stop", move || service.finish()));
+                if !matches!(behind, Some(Ok(_))) {
+                    self.stopping.store(false, Ordering::Release);
                 }
             }
             (false, false) => {
@@ -288,6 +304,7 @@ impl Member for Service {
         let queue = Arc::new_cyclic(|myself| OwnedQueue {
             owned,
             window: ProcessQueue::new(offset),
+            failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
             service,
             myself: myself.clone(),
         });
@@ -305,6 +322,7 @@ impl Member for Service {
         }
         if progress.drained {
             self.queues.lock().remove(id);
+            self.changed.notify();
         }
         progress.drained
     }
@@ -315,7 +333,7 @@ impl Waiter for OwnedQueue {
         self.owned.filter.passes_hash(tag_hash)
     }
 
-    fn skipped(&self, next: u64) {
+    fn skipped(&self, _from: u64, next: u64) {
         if let Some(service) = self.service.upgrade() {
             service.progress(self, self.window.skip(next));
         }

@@ -10,7 +10,7 @@ use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{Deliveries, FetchStatus};
-use crate::sync::{Arc, Weak};
+use crate::sync::Arc;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -79,13 +79,7 @@ impl PullConsumerBuilder {
         let (group, name) = plan.group()?;
         let core = plan.broker.core();
         let member = PullMember::new(core, &group, &name);
-        let running: Weak<dyn Running> = Arc::downgrade(&(member.clone() as Arc<dyn Running>));
-        core.add_consumer(running)?;
-        group.join(&name, member.clone(), plan.subscription(Kind::Pull), plan.start)?;
-        if core.is_closed() {
-            member.stop();
-            return Err(Error::Closed);
-        }
+        plan.join(&group, &name, Kind::Pull, &member)?;
         Ok(PullConsumer { member, batch, filters: plan.topics, broker: plan.broker })
     }
 }

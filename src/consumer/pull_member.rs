@@ -65,9 +65,7 @@ impl PullMember {
         let clock = self.core.clock();
         let deadline = clock.moment().plus(timeout);
         loop {
-            if self.closed.load(Ordering::Acquire) || self.core.is_closed() {
-                return Err(Error::Closed);
-            }
+            self.check_open()?;
             let messages = self.read(most)?;
             if !messages.is_empty() || clock.moment() >= deadline {
                 return Ok(messages);
@@ -83,6 +81,8 @@ impl PullMember {
     /// Stores how far each queue was handed out; lets go of those that were revoked.
     pub(super) fn commit(&self) -> Result<()> {
         let mut queues = self.queues.lock();
+        // A member that was stopped has no queues to commit any more.
+        self.check_open()?;
         let mut released = Vec::new();
         for (id, cursor) in &mut queues.owned {
             cursor.commit(&self.core)?;
@@ -99,6 +99,7 @@ impl PullMember {
     /// Goes on at `offset`, forwards or backwards; the next commit stores it.
     pub(super) fn seek(&self, id: &QueueId, offset: u64) -> Result<()> {
         let mut queues = self.queues.lock();
+        self.check_open()?;
         let cursor = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
         let Some(cursor) = cursor else {
             return Err(Error::NotAssigned { topic: id.topic().to_owned(), queue: id.queue() });
@@ -111,7 +112,12 @@ impl PullMember {
         Ok(())
     }
 
-    /// Reads from each queue in turn until `most` messages are found or all have been asked.
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Reads from each queue in turn until `most` messages are found or all have been asked. A
+    /// queue that cannot be read holds up no other one.
     fn read(&self, most: usize) -> Result<Deliveries> {
         const MOST_BYTES: usize = 16 << 20;
         let mut queues = self.queues.lock();
@@ -122,6 +128,7 @@ impl PullMember {
             ids.rotate_left(behind);
         }
         let mut found = Deliveries::none(self.core.store.store_id());
+        let mut failed = None;
         for id in ids {
             if found.len() >= most {
                 break;
@@ -135,8 +142,10 @@ impl PullMember {
                 let read = self.core.store.fetch(queue, cursor.next, wanted, MOST_BYTES, filter);
                 let fetch = match read {
                     Ok(fetch) => fetch,
-                    Err(_) if !found.is_empty() => break,
-                    Err(error) => return Err(error),
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
                 };
                 match fetch.status {
                     FetchStatus::Found => {
@@ -145,7 +154,7 @@ impl PullMember {
                         *last = Some(id);
                     }
                     FetchStatus::NoMatched | FetchStatus::Removing | FetchStatus::TooSmall => {
-                        cursor.pass(&self.core, fetch.next)?;
+                        cursor.pass(&self.core, fetch.next);
                         continue;
                     }
                     FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {}
@@ -153,15 +162,17 @@ impl PullMember {
                 break;
             }
         }
-        Ok(found)
+        match failed {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
     }
 
     /// Has itself woken by the next message of any queue.
     fn park(&self) -> Vec<(Owned, Arc<dyn Waiter>)> {
         let queues = self.queues.lock();
         let held = queues.owned.values().filter(|cursor| !cursor.revoked);
-        let held: Vec<_> =
-            held.map(|c| (c.owned.clone(), c.waiter.clone(), c.next)).collect();
+        let held: Vec<_> = held.map(|c| (c.owned.clone(), c.waiter.clone(), c.next)).collect();
         drop(queues);
         let park = |(owned, waiter, next): (Owned, Arc<dyn Waiter>, u64)| {
             self.core.hold.park(&self.core.store, &owned.queue, next, &waiter);
@@ -170,11 +181,12 @@ impl PullMember {
         held.into_iter().map(park).collect()
     }
 
-    fn pass(&self, id: &QueueId, next: u64) {
+    fn pass(&self, id: &QueueId, from: u64, next: u64) {
         let mut queues = self.queues.lock();
-        if let Some(cursor) = queues.owned.get_mut(id).filter(|cursor| cursor.next <= next) {
-            // The cell exists since the group began, so there is no failure.
-            let _ = cursor.pass(&self.core, next);
+        match queues.owned.get_mut(id) {
+            Some(cursor) if cursor.next == from => cursor.pass(&self.core, next),
+            // Told late: a seek came between, or what lies before `from`. Reading finds out.
+            _ => self.woken.ring(),
         }
     }
 }
@@ -190,10 +202,13 @@ impl Cursor {
 
     /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
     /// them, that is progress at once (PULL-11, B-086).
-    fn pass(&mut self, core: &Core, next: u64) -> Result<()> {
+    fn pass(&mut self, core: &Core, next: u64) {
         let settled = self.handed_out == self.committed;
         (self.next, self.handed_out) = (next, next);
-        if settled { self.commit(core) } else { Ok(()) }
+        if settled {
+            // What fails here is left to the next commit.
+            let _ = self.commit(core);
+        }
     }
 }
 
@@ -229,6 +244,9 @@ impl Running for PullMember {
     fn stop(&self) {
         if !self.closed.swap(true, Ordering::AcqRel) {
             self.group.leave(&self.name);
+            // What was revoked before, and waits for a commit that will not come.
+            let left = std::mem::take(&mut self.queues.lock().owned);
+            left.keys().for_each(|id| self.group.released(&self.name, id));
             self.woken.ring();
         }
     }
@@ -250,9 +268,9 @@ impl Waiter for PolledQueue {
         self.owned.filter.passes_hash(tag_hash)
     }
 
-    fn skipped(&self, next: u64) {
+    fn skipped(&self, from: u64, next: u64) {
         if let Some(member) = self.member.upgrade() {
-            member.pass(&self.owned.id, next);
+            member.pass(&self.owned.id, from, next);
         }
     }
 

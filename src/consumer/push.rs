@@ -11,7 +11,7 @@ use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::Delivery;
-use crate::sync::{Arc, Weak, cores};
+use crate::sync::{Arc, cores};
 use std::time::Duration;
 
 impl Broker {
@@ -117,19 +117,9 @@ impl PushConsumerBuilder {
         let settings = Settings { threads, pull_batch, retry_delay };
         let core = plan.broker.core();
         let service = Service::start(core, &group, &name, settings, Box::new(listener))?;
-        let running: Weak<dyn Running> = Arc::downgrade(&(service.clone() as Arc<dyn Running>));
-        let member = service.clone();
-        let joined = core
-            .add_consumer(running)
-            .and_then(|()| group.join(&name, member, plan.subscription(Kind::Push), plan.start));
-        if let Err(error) = joined {
+        if let Err(error) = plan.join(&group, &name, Kind::Push, &service) {
             service.discard();
             return Err(error);
-        }
-        // Joined while the broker was closing: its list of consumers may have been taken before.
-        if core.is_closed() {
-            service.stop();
-            return Err(Error::Closed);
         }
         Ok(PushConsumer { _broker: plan.broker, service })
     }

@@ -3,8 +3,9 @@
 use crate::broker::Broker;
 use crate::broker::Start;
 use crate::broker::assign::{AssignStrategy, Averagely};
+use crate::broker::core::Running;
 use crate::broker::filter::Filter;
-use crate::broker::group::{Group, Kind, Subscription};
+use crate::broker::group::{Group, Kind, Member, Subscription};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::sync::Arc;
@@ -53,13 +54,35 @@ impl Plan {
         if core.is_closed() {
             return Err(Error::Closed);
         }
-        let name = self.name.clone().unwrap_or_else(|| core.new_name());
-        Ok((core.group(&self.group)?, name))
+        let group = core.group(&self.group)?;
+        let name = self.name.clone().unwrap_or_else(|| {
+            // Users may have given such names themselves.
+            let mut names = std::iter::repeat_with(|| core.new_name());
+            names.find(|name| !group.knows(name)).unwrap_or_default()
+        });
+        Ok((group, name))
     }
 
-    pub(super) fn subscription(&self, kind: Kind) -> Subscription {
+    /// Makes `member` one of the group, to be stopped when the broker closes.
+    pub(super) fn join<M>(
+        &self,
+        group: &Group,
+        name: &str,
+        kind: Kind,
+        member: &Arc<M>,
+    ) -> Result<()>
+    where
+        M: Member + Running + 'static,
+    {
+        let core = self.broker.core();
         let (topics, strategy) = (self.topics.clone(), self.strategy.clone());
-        Subscription { kind, topics, strategy }
+        let subscription = Subscription::new(kind, topics, strategy)?;
+        let running: Arc<dyn Running> = member.clone();
+        core.add_consumer(Arc::downgrade(&running))?;
+        core.while_open(|| group.begin(name, &subscription, self.start))?;
+        group.join(name, member.clone(), subscription)?;
+        // A close that began before may have stopped it before it was a member.
+        core.while_open(|| Ok(())).inspect_err(|_| group.leave(name))
     }
 }
 

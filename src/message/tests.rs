@@ -154,21 +154,6 @@ fn b_059_odd_text_is_carried_exactly_or_refused() {
 }
 
 #[test]
-fn b_152_a_tag_is_accepted_exactly_if_an_expression_can_name_it() {
-    use crate::broker::filter::Filter;
-    for tag in ["a", "Aa", "a b", "a|b", "|", "|a", "a|", "*", "\u{3000}", "a\u{a0}", "\u{6807}"] {
-        message().tag(tag).validate(MAX_BODY).unwrap();
-        // `*` alone means everything, so the tag needs company.
-        let filter = Filter::tags(&format!("other || {tag}")).unwrap();
-        assert!(filter.passes_tag(Some(tag)), "{tag:?}");
-        assert!(filter.passes_hash(message().tag(tag).tag_hash()), "{tag:?}");
-    }
-    for tag in ["", " ", " a", "a ", "\ta", "a||b", "||", "|||", "a\u{1}", "a\u{2}b"] {
-        assert!(refused(&message().tag(tag)), "{tag:?}");
-    }
-}
-
-#[test]
 fn store_22_tag_hash_of_recorded_tags() {
     let cases = include_str!("../../tests/vectors/tags_code.json");
     let cases: Vec<serde_json::Value> = serde_json::from_str(cases).unwrap();

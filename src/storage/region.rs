@@ -13,6 +13,7 @@
 //! - R3 every access is bounds-checked here, in release builds too.
 
 #![allow(unsafe_code)]
+#![allow(clippy::disallowed_types)] // the door to mapped memory
 
 use std::ops::Range;
 
@@ -21,12 +22,16 @@ pub(crate) struct Region {
     start: *mut u8,
     len: usize,
     owner: Owner,
+    /// Asked before every sync, so that a test can make one fail.
+    #[cfg(test)]
+    pub(crate) before_sync: Option<Box<dyn Fn() -> std::io::Result<()> + Send + Sync>>,
     #[cfg(all(test, loom))]
     cells: Vec<loom::cell::UnsafeCell<()>>,
 }
 
 enum Owner {
     Mapped(memmap2::MmapRaw),
+    #[cfg(test)]
     // Words, so that a region is at least 8-byte aligned like a mapping.
     Heap(#[allow(dead_code)] Box<[std::cell::UnsafeCell<u64>]>),
 }
@@ -44,6 +49,7 @@ impl Region {
     }
 
     /// A zeroed region on the heap.
+    #[cfg(test)]
     pub(crate) fn heap(len: usize) -> Self {
         let words: Box<[std::cell::UnsafeCell<u64>]> =
             (0..len.div_ceil(8)).map(|_| std::cell::UnsafeCell::new(0)).collect();
@@ -56,6 +62,8 @@ impl Region {
             start,
             len,
             owner,
+            #[cfg(test)]
+            before_sync: None,
             #[cfg(all(test, loom))]
             cells: (0..len).map(|_| loom::cell::UnsafeCell::new(())).collect(),
         }
@@ -69,14 +77,6 @@ impl Region {
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
         // SAFETY: `&mut self` excludes every other access (R2).
         unsafe { self.write_shared(at, bytes) }
-    }
-
-    /// Zeroes `range`.
-    pub(crate) fn zero(&mut self, range: Range<usize>) {
-        self.check(range.start, range.len());
-        self.note_write(&range);
-        // SAFETY: in bounds by the check (R1, R3); `&mut self` excludes every other access.
-        unsafe { self.start.add(range.start).write_bytes(0, range.len()) }
     }
 
     /// The bytes of `range`.
@@ -116,8 +116,11 @@ impl Region {
     /// Makes `range` durable if the region is a mapped file.
     pub(super) fn sync(&self, range: Range<usize>) -> std::io::Result<()> {
         self.check(range.start, range.len());
+        #[cfg(test)]
+        self.before_sync.as_ref().map_or(Ok(()), |ask| ask())?;
         match &self.owner {
             Owner::Mapped(map) => map.flush_range(range.start, range.len()),
+            #[cfg(test)]
             Owner::Heap(_) => Ok(()),
         }
     }
@@ -125,8 +128,12 @@ impl Region {
     /// Faults the pages of `range` in for writing. Only a matter of speed: refusals are ignored.
     pub(super) fn populate(&self, range: Range<usize>) {
         self.check(range.start, range.len());
-        if let Owner::Mapped(map) = &self.owner {
-            let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());
+        match &self.owner {
+            Owner::Mapped(map) => {
+                let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());
+            }
+            #[cfg(test)]
+            Owner::Heap(_) => {}
         }
     }
 

@@ -46,9 +46,10 @@ impl Store {
         queue: &ConsumeQueue,
         message: Pending<'_>,
     ) -> std::result::Result<Appended, AppendError> {
-        let draft = self.draft(topic, queue, message, 0);
-        self.check_length(draft.length()).map_err(AppendError::Failed)?;
-        self.place(Some(queue), &mut [draft])
+        // Made where it stays: a draft is too large to be moved about.
+        let mut drafts = [self.draft(topic, queue, message, 0)];
+        self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
+        self.place(Some(queue), &mut drafts)
     }
 
     /// Appends `messages` to one queue, all or nothing, as one batch.
@@ -58,7 +59,10 @@ impl Store {
         queue: &ConsumeQueue,
         messages: impl ExactSizeIterator<Item = Pending<'m>>,
     ) -> std::result::Result<Batch, AppendError> {
-        let last = messages.len().saturating_sub(1);
+        if messages.len() == 0 {
+            return Err(AppendError::Failed(Error::Batch { reason: "it is empty" }));
+        }
+        let last = messages.len() - 1;
         let mut drafts: SmallVec<[Draft<'_>; 8]> = SmallVec::with_capacity(messages.len());
         for (nth, message) in messages.enumerate() {
             let mut flags = 0;
@@ -114,7 +118,8 @@ impl Store {
         Ok(self.topics.get(name))
     }
 
-    fn draft<'a>(
+    #[inline]
+    pub(super) fn draft<'a>(
         &self,
         topic: &'a Topic,
         queue: &ConsumeQueue,
@@ -179,16 +184,18 @@ impl Store {
                 None => Ok(()),
             },
             Refusal::Gone => Err(AppendError::Gone),
-            Refusal::Closed => Err(AppendError::Failed(Error::Closed)),
-            Refusal::Poisoned(cause) => Err(AppendError::Failed(Error::Poisoned { cause })),
+            Refusal::Stopped(error) => Err(AppendError::Failed(error)),
         }
     }
 
     /// Adds blocks to the queue's index until it takes `entries` more.
-    fn grow_index(&self, queue: &ConsumeQueue, entries: usize) -> Result<()> {
+    pub(super) fn grow_index(&self, queue: &ConsumeQueue, entries: usize) -> Result<()> {
         let _growth = self.index_growth.lock();
         loop {
-            let (room, next) = self.log.with_tail(|tail| tail.index_room(queue.slot));
+            // Looked at under the lock that `close` takes: nothing grows behind it.
+            let state =
+                self.log.with_tail(|tail| tail.accepts().map(|()| tail.index_room(queue.slot)));
+            let (room, next) = state?;
             if room >= entries {
                 return Ok(());
             }

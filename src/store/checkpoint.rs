@@ -2,8 +2,8 @@
 //! close leaves behind.
 //!
 //! A checkpoint at position P says: every entry of the index for a record below P is durable, and
-//! so is every topic made below P. It names each queue's maximum as it was before P was taken;
-//! an index that has less is damaged and gets rebuilt. A file `CLEAN` with the same position says
+//! so is every topic made below P. It names each queue's range of offsets as it was before P was
+//! taken; an index that lacks part of it is damaged and gets rebuilt. A file `CLEAN` with the same position says
 //! that nothing came after.
 
 use super::files::{corrupt, io_error, load, save};
@@ -11,13 +11,17 @@ use super::record::{put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::Storage;
 use std::collections::HashMap;
+use std::ops::Range;
 
 const FILE: &str = "meta/checkpoint";
 const CLEAN: &str = "CLEAN";
 const KIND: [u8; 4] = *b"chck";
 const CLEAN_KIND: [u8; 4] = *b"clen";
-const FIXED: usize = 32;
-const EACH: usize = 16;
+const FIXED: usize = 40;
+const EACH: usize = 24;
+
+/// By incarnation and queue: the offsets that are stored, `[min, max)`.
+pub(crate) type Bounds = HashMap<(u32, u16), Range<u64>>;
 
 /// What a checkpoint says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,8 +32,9 @@ pub(crate) struct Checkpoint {
     pub(crate) min_position: u64,
     pub(crate) index_files: u64,
     pub(crate) last_store_ms: u64,
-    /// By incarnation and queue: the offset of the next message.
-    pub(crate) maxima: HashMap<(u32, u16), u64>,
+    /// How many topics there are.
+    pub(crate) topics: u64,
+    pub(crate) bounds: Bounds,
 }
 
 impl Checkpoint {
@@ -43,31 +48,34 @@ impl Checkpoint {
         if bytes.len() < FIXED || !(bytes.len() - FIXED).is_multiple_of(EACH) {
             return damaged("the length is wrong");
         }
-        let maxima = bytes[FIXED..].as_chunks::<EACH>().0.iter();
-        let maxima = maxima.map(|each| {
-            ((u32_at(&each[..], 0), u16_at(&each[..], 4)), u64_at(&each[..], 8))
+        let bounds = bytes[FIXED..].as_chunks::<EACH>().0.iter().map(|each| {
+            let key = (u32_at(&each[..], 0), u16_at(&each[..], 4));
+            (key, u64_at(&each[..], 8)..u64_at(&each[..], 16))
         });
         Ok(Some(Self {
             position: u64_at(&bytes, 0),
             min_position: u64_at(&bytes, 8),
             index_files: u64_at(&bytes, 16),
             last_store_ms: u64_at(&bytes, 24),
-            maxima: maxima.collect(),
+            topics: u64_at(&bytes, 32),
+            bounds: bounds.collect(),
         }))
     }
 
     /// Replaces the last checkpoint, durably.
     pub(crate) fn save(&self, storage: &dyn Storage, store_id: u64) -> Result<()> {
-        let mut bytes = Vec::with_capacity(FIXED + self.maxima.len() * EACH);
+        let mut bytes = Vec::with_capacity(FIXED + self.bounds.len() * EACH);
         bytes.extend_from_slice(&self.position.to_le_bytes());
         bytes.extend_from_slice(&self.min_position.to_le_bytes());
         bytes.extend_from_slice(&self.index_files.to_le_bytes());
         bytes.extend_from_slice(&self.last_store_ms.to_le_bytes());
-        for ((incarnation, queue), max) in &self.maxima {
+        bytes.extend_from_slice(&self.topics.to_le_bytes());
+        for ((incarnation, queue), Range { start, end }) in &self.bounds {
             let mut each = [0; EACH];
             put(&mut each, 0, &incarnation.to_le_bytes());
             put(&mut each, 4, &queue.to_le_bytes());
-            put(&mut each, 8, &max.to_le_bytes());
+            put(&mut each, 8, &start.to_le_bytes());
+            put(&mut each, 16, &end.to_le_bytes());
             bytes.extend_from_slice(&each);
         }
         save(storage, FILE, KIND, store_id, &bytes)

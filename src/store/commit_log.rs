@@ -5,13 +5,15 @@
 //! files before the tail can reach it, so rolling under the append lock only moves a cursor.
 
 use super::consume_queue::ConsumeQueue;
+use super::files::{HEAD, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
-use super::record::{Draft, Record};
+use super::record::Draft;
 use super::slots::{Slots, VALUE};
 use super::tail::{Appended, Filling, Refusal, Tail};
 use crate::error::Result;
 use crate::storage::{SegmentWriter, Storage, recycle};
 use crate::sync::{Arc, Mutex, Padded, Rank, Swap};
+use std::io;
 
 /// How far ahead of the tail pages are faulted in, at first and at most.
 const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=64 << 20;
@@ -87,6 +89,12 @@ impl CommitLog {
         look(&mut self.tail.lock())
     }
 
+    /// Refuses appends from now on, and waits for whoever makes room for one.
+    pub(crate) fn close(&self) {
+        self.tail.lock().close();
+        drop(self.growth.lock());
+    }
+
     /// The position behind the last committed record.
     pub(crate) fn committed(&self) -> u64 {
         self.tail.lock().committed()
@@ -119,41 +127,31 @@ impl CommitLog {
 
     /// Bytes that an append can have at most: a fresh file takes it and a filler behind it.
     pub(crate) fn largest_record(&self) -> usize {
-        self.file_size as usize - super::files::HEAD - super::record::HEADER
-    }
-
-    /// Calls `visit` with every record from `position` on that is committed now.
-    #[cfg(test)]
-    pub(crate) fn scan(&self, position: u64, mut visit: impl FnMut(&Record<'_>)) {
-        let end = self.committed();
-        for file in self.files().iter().filter(|file| file.end() > position && file.base < end) {
-            let mut at = position.max(file.base + super::files::HEAD as u64);
-            while at < end && let Ok(record) = file.record(at) {
-                visit(&record);
-                at += record.length() as u64;
-            }
-        }
+        self.file_size as usize - HEAD - super::record::HEADER
     }
 
     /// Makes the next file if there is none. The producer that needs it and the allocator both
     /// come here; the second finds it done.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut growth = self.growth.lock();
-        if self.tail.lock().filling().next.is_some() {
+        let tail = self.tail.lock();
+        tail.accepts()?;
+        if tail.filling().next.is_some() {
             return Ok(());
         }
+        drop(tail);
         let base = growth.next_base;
         // No base is ever used twice, whatever happens to the file: the promise comes first.
         growth.slots.set(&next_base_value(base + self.file_size))?;
         growth.slots.sync()?;
         growth.next_base = base + self.file_size;
-        let writer = match growth.spares.pop() {
-            Some((name, spare)) => {
-                log_file::reuse(&*self.storage, self.store_id, &name, spare, base)?
-            }
-            None => log_file::create(&*self.storage, self.store_id, base, self.file_size)?,
-        };
         let mut files = self.files.load().to_vec();
+        let after = files.last().map_or(0, |file| file.end());
+        let place = log_file::Place { store_id: self.store_id, base, after };
+        let writer = match growth.spares.pop() {
+            Some((name, spare)) => log_file::reuse(&*self.storage, place, &name, spare)?,
+            None => log_file::create(&*self.storage, place, self.file_size)?,
+        };
         files.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
         #[cfg(not(broken_list_last))]
         self.files.store(files);
@@ -201,45 +199,45 @@ impl CommitLog {
             let start = (from.max(file.base) - file.base) as usize;
             let end = (to.min(file.end()) - file.base) as usize;
             let synced = file.segment.sync(start..end);
-            synced.map_err(|e| super::files::io_error(&*self.storage, "sync", &file.name(), e))?;
+            synced.map_err(|e| io_error(&*self.storage, "sync", &file.name(), e))?;
         }
         Ok(())
     }
 
-    /// Takes the files out of the list that end at or below `position`; never the one being
-    /// filled. The caller has made the new minimum durable.
-    pub(super) fn drop_files(&self, position: u64) -> Result<Vec<String>> {
+    /// Takes the files out of the list that end at or below `position`, never the one being
+    /// filled, and returns how many. The caller has made the new minimum durable: a file that
+    /// cannot be removed now goes at the next open.
+    pub(super) fn drop_files(&self, position: u64) -> Result<usize> {
         let mut growth = self.growth.lock();
-        let committed = self.committed();
-        let files = self.files.load();
-        let gone = |file: &&Arc<LogFile>| file.end() <= position.min(committed);
-        let dropped = files.iter().take_while(gone).count();
-        let names: Vec<String> = files.iter().take(dropped).map(|file| file.name()).collect();
-        let kept = files[dropped..].to_vec();
-        let dropped = files[..dropped].to_vec();
-        drop(files);
-        self.files.store(kept);
-        for file in dropped {
+        let limit = position.min(self.committed());
+        let files = self.files.load().to_vec();
+        let count = files.iter().take_while(|file| file.end() <= limit).count();
+        self.files.store(files[count..].to_vec());
+        let mut failed = Ok(());
+        for file in files.into_iter().take(count) {
             let name = file.name();
-            let fits = file.segment.capacity() as u64 == self.file_size;
-            let spare = match Arc::try_unwrap(file) {
-                Ok(file) if fits && growth.spares.len() < SPARES => recycle(file.segment).ok(),
-                _ => None,
-            };
-            let done = match spare {
-                Some(writer) => {
-                    let kept = format!("{FOLDER}/spare-{}", growth.spares.len());
-                    let renamed = self.storage.rename(&name, &kept);
-                    growth.spares.push((kept, writer));
-                    renamed
-                }
-                None => self.storage.unlink(&name),
-            };
-            done.map_err(|e| super::files::io_error(&*self.storage, "remove", &name, e))?;
+            let removed = self.drop_file(&mut growth, file, &name);
+            failed = failed.and(removed.map_err(|e| io_error(&*self.storage, "remove", &name, e)));
         }
         let synced = self.storage.sync_folder(FOLDER);
-        synced.map_err(|e| super::files::io_error(&*self.storage, "sync", FOLDER, e))?;
-        Ok(names)
+        synced.map_err(|e| io_error(&*self.storage, "sync", FOLDER, e))?;
+        failed.map(|()| count)
+    }
+
+    /// Keeps a dropped file for another life, or removes it.
+    fn drop_file(&self, growth: &mut Growth, file: Arc<LogFile>, name: &str) -> io::Result<()> {
+        let fits = file.segment.capacity() as u64 == self.file_size;
+        if fits && growth.spares.len() < SPARES {
+            // Its own base tells it from every other spare.
+            let spare = format!("{FOLDER}/spare-{:020}", file.base);
+            let unused = Arc::try_unwrap(file).ok().and_then(|file| recycle(file.segment).ok());
+            if let Some(writer) = unused {
+                self.storage.rename(name, &spare)?;
+                growth.spares.push((spare, writer));
+                return Ok(());
+            }
+        }
+        self.storage.unlink(name)
     }
 }
 

@@ -145,6 +145,20 @@ impl ConsumeQueue {
         found
     }
 
+    /// The first offset whose record stands at `position` or behind; the maximum if there is none.
+    pub(super) fn first_at(&self, position: u64) -> u64 {
+        let (mut low, mut high) = (self.min(), self.max());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.entry(middle).is_some_and(|entry| entry.position < position) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// Adds a block to the chain, before its writer reaches the tail.
     pub(crate) fn push_block(&self, block: Block) {
         let mut chain = self.chain.load().to_vec();
@@ -163,6 +177,12 @@ impl ConsumeQueue {
         }
         self.chain.store(kept.to_vec());
         dropped.iter().map(|block| block.segment.clone()).collect()
+    }
+
+    /// The chain as it is now, which keeps its blocks from being used again.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn blocks(&self) -> Vec<Block> {
+        self.chain.load().to_vec()
     }
 
     /// The offset behind the last block's capacity, or where a first block would begin.

@@ -124,8 +124,9 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    pub(crate) fn with_retries(self, retries: u32) -> Self {
-        Self { retries, ..self }
+    /// The same message for another attempt.
+    pub(crate) fn next_attempt(&self) -> DetachedDelivery {
+        Self { retries: self.retries + 1, ..*self }.detach()
     }
 
     /// The topic.
@@ -219,7 +220,6 @@ impl<'a> Delivery<'a> {
     }
 
     /// A message with the same topic, content and options, to be sent again or kept.
-    #[must_use]
     pub fn to_message(&self) -> Message<'static> {
         let mut message = Message::new(self.topic().to_owned(), self.body().to_vec());
         if let Some(tag) = self.tag() {

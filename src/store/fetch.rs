@@ -4,8 +4,9 @@ use super::Store;
 use super::commit_log::CommitLog;
 use super::consume_queue::ConsumeQueue;
 use super::delivery::Deliveries;
+use super::index_arena;
 use super::log_file::{LogFile, file_of};
-use super::record::Record;
+use super::record::{Kind, Record};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 
@@ -75,8 +76,7 @@ impl Store {
     pub(crate) fn store_ms(&self, queue: &ConsumeQueue, offset: u64) -> Result<u64> {
         let (min, max) = (queue.min(), queue.max());
         let entry = queue.entry(offset).ok_or(Error::OffsetRange { offset, min, max })?;
-        let file =
-            self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
+        let file = self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
         match file.record(entry.position) {
             Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
             Ok(_) => Err("the index names another record"),
@@ -124,7 +124,7 @@ impl CommitLog {
             _ if offset > max => return nothing(FetchStatus::Beyond, max),
             _ => {}
         }
-        let expected = max_messages.min(usize::try_from(max - offset).unwrap_or(usize::MAX));
+        let expected = max_messages.min(SCAN).min((max - offset) as usize);
         let mut messages = Deliveries::with_capacity(self.store_id, expected);
         // Looked up after `max`: the file of every record below it is in the list by then.
         let files = self.files();
@@ -150,8 +150,12 @@ impl CommitLog {
                 file = file_of(&files, entry.position);
             }
             let Some(file) = file else {
-                removed = true;
-                return true;
+                removed = files.first().is_some_and(|first| entry.position < first.base);
+                if !removed {
+                    let reason = "the index names a position outside of the log";
+                    damage = Some((index_arena::FOLDER.to_owned(), entry.position, reason));
+                }
+                return removed;
             };
             match file.record(entry.position) {
                 Ok(record) if !fits(queue, offset, &record) => {
@@ -185,7 +189,8 @@ impl CommitLog {
 /// Index entries are hints: the record must be the one that belongs there.
 #[inline]
 fn fits(queue: &ConsumeQueue, offset: u64, record: &Record<'_>) -> bool {
-    record.offset() == offset
+    record.kind() == Kind::Message
+        && record.offset() == offset
         && record.queue() == queue.queue
         && record.incarnation() == queue.incarnation
 }

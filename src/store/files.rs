@@ -21,9 +21,15 @@ pub(crate) struct Head {
     pub(crate) number: u64,
     /// Bytes of the whole file, or of what follows.
     pub(crate) size: u64,
+    /// For a log file: where the one before it ends, 0 for the first; otherwise 0.
+    pub(crate) after: u64,
 }
 
 impl Head {
+    pub(crate) fn new(kind: [u8; 4], store_id: u64, number: u64, size: u64) -> Self {
+        Self { kind, store_id, number, size, after: 0 }
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         put(&mut bytes, 0, &MAGIC);
@@ -32,6 +38,7 @@ impl Head {
         put(&mut bytes, 16, &self.store_id.to_le_bytes());
         put(&mut bytes, 24, &self.number.to_le_bytes());
         put(&mut bytes, 32, &self.size.to_le_bytes());
+        put(&mut bytes, 40, &self.after.to_le_bytes());
         let crc = checksum(self.store_id, &bytes[..60]);
         put(&mut bytes, 60, &crc.to_le_bytes());
         bytes
@@ -63,8 +70,8 @@ impl Head {
         if bytes[8..12] != kind {
             return corrupt(8, "the file is of another kind");
         }
-        let (number, size) = (u64_at(bytes, 24), u64_at(bytes, 32));
-        Ok(Self { kind, store_id, number, size })
+        let (number, size, after) = (u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 40));
+        Ok(Self { kind, store_id, number, size, after })
     }
 }
 
@@ -76,7 +83,7 @@ pub(crate) fn save(
     store_id: u64,
     content: &[u8],
 ) -> Result<()> {
-    let head = Head { kind, store_id, number: 0, size: content.len() as u64 };
+    let head = Head::new(kind, store_id, 0, content.len() as u64);
     let mut bytes = head.encode().to_vec();
     bytes.extend_from_slice(content);
     bytes.extend_from_slice(&checksum(store_id, content).to_le_bytes());

@@ -1,5 +1,7 @@
 //! The table of consumer groups: a number for every name, for the cells of committed offsets.
 
+use super::files::corrupt;
+use super::offsets::Offsets;
 use super::table::Table;
 use crate::error::Result;
 use crate::storage::Storage;
@@ -25,12 +27,23 @@ impl Groups {
     pub(crate) fn open(storage: &Arc<dyn Storage>, store_id: u64) -> Result<Self> {
         let mut numbers = HashMap::new();
         let table = Table::open(storage, FILE, KIND, store_id, |entry| {
-            if let Ok(name) = std::str::from_utf8(entry) {
-                let number = numbers.len() as u32;
-                numbers.insert(name.to_owned(), number);
-            }
+            let number = numbers.len() as u32;
+            numbers.insert(String::from_utf8_lossy(entry).into_owned(), number);
         })?;
         Ok(Self { state: Mutex::new(Rank::TopicTable, State { table, numbers }) })
+    }
+
+    /// Refuses a table that lacks groups of which offsets are stored: their numbers would be given
+    /// again. Refuses offsets that are gone as a whole: there is room for some before a group is.
+    pub(crate) fn check(&self, storage: &dyn Storage, offsets: &Offsets) -> Result<()> {
+        let (known, end) = {
+            let state = self.state.lock();
+            (state.numbers.len(), state.table.end())
+        };
+        if (known as u64) < u64::from(offsets.groups()) {
+            return Err(corrupt(storage, FILE, end, "the last groups are missing"));
+        }
+        offsets.prepare(known > 0)
     }
 
     /// The number of a group that exists.
@@ -45,8 +58,7 @@ impl Groups {
             return Ok(*number);
         }
         // Groups are numbered by their order in the table.
-        state.table.append(name.as_bytes())?;
-        state.table.sync()?;
+        state.table.append_durably(name.as_bytes())?;
         let number = state.numbers.len() as u32;
         state.numbers.insert(name.to_owned(), number);
         Ok(number)

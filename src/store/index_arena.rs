@@ -5,12 +5,13 @@
 //! larger ones. A block names its queue and its first offset in a head with a checksum; bytes
 //! behind its last entry are zero, so that a reader of the file knows where entries end.
 
+use super::checkpoint::Bounds;
 use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, recycle};
 use crate::sync::{Arc, Mutex, Rank};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Bytes of a block's head.
 pub(crate) const BLOCK_HEAD: usize = 32;
@@ -71,7 +72,7 @@ impl FoundBlock {
 }
 
 impl IndexArena {
-    /// Opens the index files, of which there must be `expected`.
+    /// Opens the index files, of which there must be `expected`, or more that were made since.
     ///
     /// # Errors
     /// `Corrupt` if a file is missing or damaged: then the index is to be rebuilt.
@@ -85,7 +86,7 @@ impl IndexArena {
         let mut state = State::default();
         let mut found = Vec::new();
         let names = list(&**storage)?;
-        if names.len() as u64 != expected
+        if (names.len() as u64) < expected
             || names.iter().enumerate().any(|(number, name)| *name != file_name(number))
         {
             return Err(corrupt(&**storage, FOLDER, 0, "an index file is missing or foreign"));
@@ -93,8 +94,10 @@ impl IndexArena {
         for name in names {
             let failed = |action, source| io_error(&**storage, action, &name, source);
             let file = storage.open(&name).map_err(|e| failed("open", e))?;
-            let region = file.map().map_err(|e| failed("map", e))?;
-            let mut carver = Carver::new(region);
+            if file.len().map_err(|e| failed("measure", e))? == 0 {
+                return Err(corrupt(&**storage, &name, 0, "the file is empty"));
+            }
+            let mut carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
             let size = carver.left();
             let head = carver.peek(0..HEAD.min(size)).unwrap_or_default();
             let head = Head::decode(&**storage, &name, KIND, head)?;
@@ -191,8 +194,7 @@ impl IndexArena {
         let failed = |action, source| io_error(&*self.storage, action, &name, source);
         let new = format!("{FOLDER}/new");
         let file = self.storage.create(&new, size as u64).map_err(|e| failed("create", e))?;
-        let kind = KIND;
-        let head = Head { kind, store_id: self.store_id, number: block as u64, size: size as u64 };
+        let head = Head::new(KIND, self.store_id, block as u64, size as u64);
         file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
         file.sync().map_err(|e| failed("sync", e))?;
         let region = file.map().map_err(|e| failed("map", e))?;
@@ -240,7 +242,7 @@ impl BlockHead {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trust<'a> {
     /// After a clean close: as far as the queues' maxima say.
-    Maxima(&'a HashMap<(u32, u16), u64>),
+    Maxima(&'a Bounds),
     /// Otherwise: those of records below this position. The others are zeroed and will be
     /// written again from the log.
     Below(u64),
@@ -250,10 +252,13 @@ impl Trust<'_> {
     fn entries(self, head: &BlockHead, bytes: &[u8]) -> usize {
         let entries = bytes.as_chunks::<ENTRY>().0;
         match self {
-            Self::Maxima(maxima) => {
-                let max = maxima.get(&(head.incarnation, head.queue)).copied().unwrap_or(0);
+            Self::Maxima(bounds) => {
+                let max = bounds.get(&(head.incarnation, head.queue)).map_or(0, |range| range.end);
                 let count = usize::try_from(max.saturating_sub(head.first));
-                count.unwrap_or(usize::MAX).min(entries.len())
+                let count = count.unwrap_or(usize::MAX).min(entries.len());
+                // Files that are older than the checkpoint lack its last entries.
+                let last = count.checked_sub(1).map_or(1, |last| u64_at(&entries[last][..], 0));
+                if last > 0 { count } else { 0 }
             }
             Self::Below(limit) => {
                 let mut last = 0;

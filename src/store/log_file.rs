@@ -3,7 +3,7 @@
 use super::files::{HEAD, Head, io_error};
 use super::record::Record;
 use crate::error::Result;
-use crate::storage::{Carver, Segment, SegmentWriter, Storage};
+use crate::storage::{Carver, Region, Segment, SegmentWriter, Storage};
 use crate::sync::Arc;
 
 /// Folder of the log files.
@@ -46,23 +46,37 @@ pub(crate) fn file_of(files: &[Arc<LogFile>], position: u64) -> Option<&Arc<LogF
     files.get(behind.checked_sub(1)?).filter(|file| position < file.end())
 }
 
-/// Makes an empty log file at `base`, complete and durable before it bears its name.
-pub(super) fn create(
-    storage: &dyn Storage,
-    store_id: u64,
-    base: u64,
-    size: u64,
-) -> Result<SegmentWriter> {
-    let failed = |action, source| match io_error(storage, action, &file_name(base), source) {
+/// Where a new log file goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) store_id: u64,
+    pub(super) base: u64,
+    /// The end of the file before it: so a missing one is noticed.
+    pub(super) after: u64,
+}
+
+impl Place {
+    fn head(self, size: u64) -> [u8; HEAD] {
+        let Self { store_id, base, after } = self;
+        Head { after, ..Head::new(KIND, store_id, base, size) }.encode()
+    }
+}
+
+/// Makes an empty log file, complete and durable before it bears its name.
+pub(super) fn create(storage: &dyn Storage, place: Place, size: u64) -> Result<SegmentWriter> {
+    let failed = |action, source| match io_error(storage, action, &file_name(place.base), source) {
         crate::Error::DiskFull { file, .. } => crate::Error::DiskFull { file, needed: size },
         other => other,
     };
     let file = storage.create(UNPLACED, size).map_err(|e| failed("create", e))?;
-    let head = Head { kind: KIND, store_id, number: base, size };
-    file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
-    file.sync().map_err(|e| failed("sync", e))?;
-    let region = file.map().map_err(|e| failed("map", e))?;
-    place(storage, UNPLACED, base)?;
+    let made = || -> Result<Region> {
+        file.write_at(0, &place.head(size)).map_err(|e| failed("write", e))?;
+        file.sync().map_err(|e| failed("sync", e))?;
+        let region = file.map().map_err(|e| failed("map", e))?;
+        rename(storage, UNPLACED, place)?;
+        Ok(region)
+    };
+    let region = made().inspect_err(|_| discard(storage, UNPLACED, place))?;
     // The file is longer than a head: `segment_bytes` has a lower bound.
     Ok(Carver::new(region).carve(size as usize, HEAD).expect("a whole region can be carved"))
 }
@@ -70,24 +84,30 @@ pub(super) fn create(
 /// Gives a dropped file's memory a new place: the head first, then the name.
 pub(super) fn reuse(
     storage: &dyn Storage,
-    store_id: u64,
+    place: Place,
     spare: &str,
     mut writer: SegmentWriter,
-    base: u64,
 ) -> Result<SegmentWriter> {
     let size = writer.segment().capacity() as u64;
-    writer.write(&Head { kind: KIND, store_id, number: base, size }.encode());
+    writer.write(&place.head(size));
     writer.publish();
-    let synced = writer.segment().sync(0..HEAD);
-    synced.map_err(|e| io_error(storage, "sync", spare, e))?;
-    place(storage, spare, base)?;
+    let synced = writer.segment().sync(0..HEAD).map_err(|e| io_error(storage, "sync", spare, e));
+    let placed = synced.and_then(|()| rename(storage, spare, place));
+    placed.inspect_err(|_| discard(storage, spare, place))?;
     Ok(writer)
 }
 
-fn place(storage: &dyn Storage, from: &str, base: u64) -> Result<()> {
-    let name = file_name(base);
+fn rename(storage: &dyn Storage, from: &str, place: Place) -> Result<()> {
+    let name = file_name(place.base);
     storage.rename(from, &name).map_err(|e| io_error(storage, "rename", &name, e))?;
     storage.sync_folder(FOLDER).map_err(|e| io_error(storage, "sync", FOLDER, e))
+}
+
+/// Removes a file that could not be placed, under whichever name it has; recovery passes over it
+/// if that fails, too.
+fn discard(storage: &dyn Storage, from: &str, place: Place) {
+    let _ = storage.unlink(from);
+    let _ = storage.unlink(&file_name(place.base));
 }
 
 pub(super) fn file_name(base: u64) -> String {

@@ -35,7 +35,7 @@ mod tests;
 pub(crate) use append::{AppendError, Pending, smallest_segment};
 pub(crate) use consume_queue::ConsumeQueue;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
-pub(crate) use fetch::{Fetch, FetchStatus, Select};
+pub(crate) use fetch::{FetchStatus, Select};
 pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
 pub use report::{LoweredOffset, RecoveryReport};
@@ -134,6 +134,7 @@ pub(crate) struct Store {
 struct Checkpointed {
     position: u64,
     min_position: u64,
+    closed: bool,
 }
 
 impl Store {
@@ -157,16 +158,9 @@ impl Store {
         opened
     }
 
-    fn open_locked(
-        storage: &Arc<dyn Storage>,
-        config: StoreConfig,
-        clock: Clock,
-    ) -> Result<Self> {
-        let recover::Recovered { store_id, log, arena, topics, mark, mut report } =
+    fn open_locked(storage: &Arc<dyn Storage>, config: StoreConfig, clock: Clock) -> Result<Self> {
+        let recover::Recovered { store_id, log, arena, topics, groups, offsets, mark, report } =
             recover::recover(storage, &config)?;
-        let groups = Groups::open(storage, store_id)?;
-        let (offsets, unreadable_offsets) = Offsets::open(storage, store_id)?;
-        report.unreadable_offsets = unreadable_offsets;
         let from = log.min_position();
         let end = log.committed();
         let gate = FlushGate::new(clock.clone(), if report.clean { end } else { from });
@@ -192,19 +186,36 @@ impl Store {
         store.flush()?;
         store.mark.lock().set(end)?;
         store.report.lowered = store.lower_offsets()?;
-        if !store.report.clean {
-            store.write_checkpoint(None)?;
+        let mut last = store.checkpoint.lock();
+        if store.report.clean {
+            last.position = end;
+        } else {
+            match store.write_checkpoint(&mut last, None) {
+                // Then the next recovery reads more. Nothing was changed that it would miss.
+                Ok(()) | Err(Error::DiskFull { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
+        drop(last);
         Ok(store)
     }
 
-    /// Closes: refuses appends, makes everything durable, and leaves a clean mark.
+    /// Closes: refuses appends, makes everything durable, and leaves a clean mark. A second call
+    /// does nothing.
     pub(crate) fn close(&self) -> Result<()> {
-        self.log.with_tail(tail::Tail::close);
+        // Whoever makes room for an append finishes; nobody changes a file after the unlock.
+        self.log.close();
+        drop(self.index_growth.lock());
+        let mut last = self.checkpoint.lock();
+        if last.closed {
+            return Ok(());
+        }
         let closed = self.flush().and_then(|()| self.offsets.sync()).and_then(|()| {
-            let position = self.write_checkpoint(None)?;
-            checkpoint::mark_clean(&*self.storage, self.store_id, position)
+            self.write_checkpoint(&mut last, None)?;
+            checkpoint::mark_clean(&*self.storage, self.store_id, last.position)
         });
+        last.closed = true;
+        drop(last);
         self.storage.unlock();
         closed
     }
@@ -262,10 +273,11 @@ impl Store {
 
     /// Writes a checkpoint if the last one is far behind.
     fn checkpoint_step(&self) {
-        let behind = self.gate.flushed().saturating_sub(self.checkpoint.lock().position);
+        let mut last = self.checkpoint.lock();
+        let behind = self.gate.flushed().saturating_sub(last.position);
         if behind >= self.config.segment_bytes && self.gate.failure().is_none() {
             // A checkpoint that fails leaves the one before: recovery reads more.
-            let _ = self.write_checkpoint(None);
+            let _ = self.write_checkpoint(&mut last, None);
         }
     }
 
@@ -306,24 +318,35 @@ impl Store {
     }
 
     /// Writes a checkpoint at the present end of the log; `min_position` raises the minimum.
-    fn write_checkpoint(&self, min_position: Option<u64>) -> Result<u64> {
-        let mut last = self.checkpoint.lock();
+    fn write_checkpoint(&self, last: &mut Checkpointed, min_position: Option<u64>) -> Result<()> {
+        if last.closed {
+            return Err(Error::Closed);
+        }
         let topics = self.topics.all();
         let queues = topics.iter().flat_map(|topic| topic.queues.iter());
-        // Maxima first, then the position: the position covers at least what they say.
-        let maxima = queues.map(|queue| ((queue.incarnation, queue.queue), queue.max()));
-        let maxima = maxima.filter(|(_, max)| *max > 0).collect();
+        // Bounds first, then the position: the position covers at least what they say.
+        let bounds = queues.map(|queue| {
+            let min = min_position.map_or_else(|| queue.min(), |raised| queue.first_at(raised));
+            ((queue.incarnation, queue.queue), min..queue.max())
+        });
+        let bounds = bounds.filter(|(_, bounds)| bounds.end > 0).collect();
+        let topics = topics.len() as u64;
         let (position, last_store_ms) =
             self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
         self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
-        let index_files = self.arena.sync()?;
-        self.topics.save()?;
+        let derived = self.arena.sync().and_then(|files| self.topics.save().map(|()| files));
+        let index_files = derived.inspect_err(|error| {
+            // As with the log: what a failed sync has dropped, a second one does not bring back.
+            if !matches!(error, Error::DiskFull { .. }) {
+                self.poison(&error.to_string());
+            }
+        })?;
         let kept = self.log.min_position().max(last.min_position);
         let min_position = min_position.map_or(kept, |raised| raised.max(kept));
-        Checkpoint { position, min_position, index_files, last_store_ms, maxima }
+        Checkpoint { position, min_position, index_files, last_store_ms, topics, bounds }
             .save(&*self.storage, self.store_id)?;
-        *last = Checkpointed { position, min_position };
-        Ok(position)
+        (last.position, last.min_position) = (position, min_position);
+        Ok(())
     }
 
     fn lower_offsets(&self) -> Result<Vec<LoweredOffset>> {
@@ -339,7 +362,8 @@ impl Store {
         self.offsets.clamp(
             |key| find(key).map(|(_, max)| *max),
             |key, from, to| {
-                let topic = find(&key).map_or_else(String::new, |(topic, _)| topic.name.to_string());
+                let topic =
+                    find(&key).map_or_else(String::new, |(topic, _)| topic.name.to_string());
                 lowered.push(LoweredOffset { topic, queue: key.queue, from, to });
             },
         )?;

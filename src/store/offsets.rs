@@ -102,6 +102,24 @@ impl Offsets {
         Ok((Self { storage: storage.clone(), store_id, growth, state }, unsound))
     }
 
+    /// Makes the first file, which must be there if offsets were `expected`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is missing.
+    pub(crate) fn prepare(&self, expected: bool) -> Result<()> {
+        if expected && self.state.lock().files.is_empty() {
+            let reason = "the file is missing, though there are groups";
+            return Err(super::files::corrupt(&*self.storage, &file_name(0), 0, reason));
+        }
+        if self.state.lock().files.is_empty() { self.grow() } else { Ok(()) }
+    }
+
+    /// The number behind the last group that has an offset.
+    pub(crate) fn groups(&self) -> u32 {
+        let state = self.state.lock();
+        state.cells.keys().map(|key| key.group.saturating_add(1)).max().unwrap_or(0)
+    }
+
     pub(crate) fn get(&self, key: OffsetKey) -> Option<u64> {
         self.state.lock().cells.get(&key).map(|cell| cell.offset)
     }
@@ -165,11 +183,7 @@ impl Offsets {
         Ok(())
     }
 
-    fn update(
-        &self,
-        key: OffsetKey,
-        new: impl Fn(Option<u64>) -> Option<u64>,
-    ) -> Result<bool> {
+    fn update(&self, key: OffsetKey, new: impl Fn(Option<u64>) -> Option<u64>) -> Result<bool> {
         let mut state = self.state.lock();
         let (number, sequence) = loop {
             match state.cells.get(&key) {
@@ -216,8 +230,7 @@ impl Offsets {
         let failed = |action, source| io_error(&*self.storage, action, &name, source);
         let new = format!("{name}.new");
         let file = self.storage.create(&new, FILE as u64).map_err(|e| failed("create", e))?;
-        let head =
-            Head { kind: KIND, store_id: self.store_id, number: number as u64, size: FILE as u64 };
+        let head = Head::new(KIND, self.store_id, number as u64, FILE as u64);
         file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
         file.sync().map_err(|e| failed("sync", e))?;
         self.storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
@@ -241,16 +254,13 @@ fn encode(store_id: u64, key: OffsetKey, cell: Cell) -> [u8; COPY] {
 }
 
 fn decode(store_id: u64, bytes: &[u8; COPY]) -> Option<(OffsetKey, Cell)> {
-    let sound =
-        bytes[22] == 1 && checksum(store_id, &bytes[..COPY - 4]) == u32_at(bytes, COPY - 4);
+    let sound = bytes[22] == 1 && checksum(store_id, &bytes[..COPY - 4]) == u32_at(bytes, COPY - 4);
     let key = OffsetKey {
         group: u32_at(bytes, 8),
         incarnation: u32_at(bytes, 12),
         queue: u16_at(bytes, 20),
     };
-    sound.then(|| {
-        (key, Cell { number: 0, sequence: u32_at(bytes, 16), offset: u64_at(bytes, 0) })
-    })
+    sound.then(|| (key, Cell { number: 0, sequence: u32_at(bytes, 16), offset: u64_at(bytes, 0) }))
 }
 
 fn file_name(number: usize) -> String {
@@ -308,7 +318,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = storage(dir.path());
         let (offsets, _) = Offsets::open(&storage, 5).unwrap();
-        (1..=3).for_each(|offset| drop(offsets.set(key(0), offset).unwrap()));
+        for offset in 1..=3 {
+            offsets.set(key(0), offset).unwrap();
+        }
         drop(offsets);
         let path = dir.path().join("meta/offsets-0000");
         let mut bytes = std::fs::read(&path).unwrap();

@@ -1,6 +1,7 @@
 //! Bringing the consume queues back: from the index files as far as they can be trusted, and from
 //! the records of the log behind that.
 
+use super::checkpoint::{Bounds, Checkpoint};
 use super::consume_queue::{Block, ConsumeQueue, Entry};
 use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
 use super::record::{Kind, Record};
@@ -11,6 +12,7 @@ use crate::queue_id::QueueId;
 use crate::storage::SegmentWriter;
 use crate::sync::Arc;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// Topics and queues in the making.
 #[derive(Debug, Default)]
@@ -38,73 +40,90 @@ impl Rebuild {
         self.topics.insert(event.incarnation, event);
     }
 
-    pub(crate) fn topics(&self) -> impl Iterator<Item = &TopicEvent> {
-        self.topics.values()
-    }
-
-    /// Chains the blocks that the index files hold; `maxima` are what each queue must have at
-    /// least. Messages below `min_position` are gone.
+    /// Chains the blocks that the index files hold; `arena` gets back those that are not needed.
+    /// `bounds` are those of a checkpoint. Messages below `min_position` are gone.
     pub(crate) fn blocks(
         &mut self,
+        arena: &IndexArena,
         mut found: Vec<FoundBlock>,
-        maxima: &HashMap<(u32, u16), u64>,
+        bounds: &Bounds,
         min_position: u64,
     ) -> std::result::Result<(), Misfit> {
         found.sort_by_key(|block| block.head.first);
+        let mut unused = Vec::new();
         for block in found {
             let BlockHead { incarnation, queue, first } = block.head;
+            let start = bounds.get(&(incarnation, queue)).map_or(0, |range| range.start);
             let queue = self.queues.entry((incarnation, queue)).or_default();
             let entries = block.entries();
             let segment = block.writer.segment().clone();
-            if queue.chain.last().is_some_and(|last| last.end() != first || queue.next != first) {
-                return Err(Misfit("a block of the index is missing or not full"));
+            if let Some(last) = queue.chain.last()
+                && (last.end() != first || queue.next != first)
+            {
+                if entries == 0 {
+                    // Given to the queue in advance, and not reached before the crash.
+                    unused.push(segment);
+                    continue;
+                }
+                if last.end() != queue.next || queue.min != queue.next {
+                    return Err(Misfit("a block of the index is missing or not full"));
+                }
+                // Nothing before is needed any more: a reader held it when it was to be freed.
+                queue.writer = None;
+                unused.extend(queue.chain.drain(..).map(|block| block.segment));
             }
             if queue.chain.is_empty() {
+                if first > start {
+                    return Err(Misfit("the first block of a queue is missing"));
+                }
                 queue.min = first;
             }
-            let gone = (0..entries).take_while(|nth| {
-                let at = BLOCK_HEAD + *nth as usize * ENTRY;
-                let entry = segment.read(at..at + ENTRY);
-                entry.is_some_and(|entry| Entry::decode(entry).position < min_position)
-            });
             if queue.min == first {
+                let gone = (0..entries).take_while(|nth| {
+                    let at = BLOCK_HEAD + *nth as usize * ENTRY;
+                    let entry = segment.read(at..at + ENTRY);
+                    entry.is_some_and(|entry| Entry::decode(entry).position < min_position)
+                });
                 queue.min += gone.count() as u64;
             }
             queue.next = first + entries;
             queue.chain.push(Block { first, segment });
             queue.writer = Some(block.writer);
         }
-        for (key, max) in maxima {
-            match self.queues.get_mut(key) {
-                Some(queue) if queue.next < *max => {
-                    return Err(Misfit("the index has fewer entries than the checkpoint says"));
-                }
-                Some(_) => {}
-                None if *max > 0 => return Err(Misfit("a queue of the checkpoint is missing")),
-                None => {}
-            }
-        }
+        arena.free(unused);
         Ok(())
     }
 
-    /// Gives queues that neither index nor log know any more their numbering back, in an empty
-    /// block that keeps it.
-    pub(crate) fn floors(
+    /// Compares with what a checkpoint says of the queues, and gives those that neither index nor
+    /// log know any more their numbering back, in an empty block that keeps it.
+    pub(crate) fn compare(
         &mut self,
         arena: &IndexArena,
-        maxima: &HashMap<(u32, u16), u64>,
-    ) -> Result<()> {
-        for (&(incarnation, number), &max) in maxima {
+        checkpoint: &Checkpoint,
+    ) -> Result<std::result::Result<(), Misfit>> {
+        let Checkpoint { topics, bounds, .. } = checkpoint;
+        if (self.topics.len() as u64) < *topics {
+            return Ok(Err(Misfit("a topic is missing")));
+        }
+        for (&(incarnation, number), &Range { start, end }) in bounds {
             let queue = self.queues.entry((incarnation, number)).or_default();
-            if queue.chain.is_empty() && queue.next < max {
-                (queue.min, queue.next) = (max, max);
-                let head = BlockHead { incarnation, queue: number, first: max };
+            if queue.chain.is_empty() && start == end {
+                (queue.min, queue.next) = (end, end);
+                let head = BlockHead { incarnation, queue: number, first: end };
                 let writer = arena.allocate(head, 0)?;
-                queue.chain.push(Block { first: max, segment: writer.segment().clone() });
+                queue.chain.push(Block { first: end, segment: writer.segment().clone() });
                 queue.writer = Some(writer);
             }
+            if queue.next < end || (start < end && queue.min > start) {
+                return Ok(Err(Misfit("messages of a queue are missing")));
+            }
         }
-        Ok(())
+        // What the checkpoint does not know has begun behind it, and nothing of it was dropped.
+        let cut = |(key, queue): (&(u32, u16), &Queue)| queue.min > 0 && !bounds.contains_key(key);
+        if checkpoint.position > 0 && self.queues.iter().any(cut) {
+            return Ok(Err(Misfit("the first messages of a queue are missing")));
+        }
+        Ok(Ok(()))
     }
 
     /// Takes over one record of the log.
@@ -131,7 +150,7 @@ impl Rebuild {
             incarnation,
             queues: 0,
         });
-        topic.queues = topic.queues.max(number + 1);
+        topic.queues = topic.queues.max(number.saturating_add(1));
         let queue = self.queues.entry((incarnation, number)).or_default();
         let offset = record.offset();
         if queue.chain.is_empty() && queue.next == 0 {

@@ -55,7 +55,7 @@ pub(crate) const CONTINUED: u8 = 2;
 
 /// How much of a record is put together outside the append lock: all of a small one, and what
 /// stands before the body of most others.
-const FRONT: usize = 192;
+const FRONT: usize = 128;
 
 /// A record that has everything but its place; encoded outside the append lock.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(crate) struct Draft<'a> {
     // What the front has no room for.
     parts: [&'a [u8]; 3],
     hashed: Hasher,
-    born_ms: u64,
+    born_ms: Option<u64>,
     length: usize,
 }
 
@@ -90,31 +90,44 @@ impl<'a> Draft<'a> {
     /// Encodes all of `content` that does not depend on its place.
     ///
     /// The caller has checked every length against its limit.
+    #[inline]
     pub(crate) fn new(store_id: u64, content: &Content<'a>) -> Self {
-        let used =
-            HEADER + content.topic.len() + content.properties.len() + content.body.len();
+        let used = HEADER + content.topic.len() + content.properties.len() + content.body.len();
         let length = used.next_multiple_of(ALIGN);
         let mut front = [0; FRONT];
-        put(&mut front, 0, &(length as u32).to_le_bytes());
-        front[8] = MAGIC;
-        front[9] = VERSION;
-        front[10] = content.kind as u8;
-        front[11] = content.flags;
-        put(&mut front, 12, &content.tag_hash.to_le_bytes());
-        put(&mut front, 48, &content.incarnation.to_le_bytes());
-        put(&mut front, 52, &content.queue.to_le_bytes());
-        put(&mut front, 60, &(content.properties.len() as u16).to_le_bytes());
-        front[62] = content.topic.len() as u8;
-        front[63] = (length - used) as u8;
+        // Whole words are put together quickest; the words of the place are still zero.
+        let low = |at: usize, bits: u64| bits << (at % 8 * 8);
+        let tag_hash = content.tag_hash.cast_unsigned();
+        let words = [
+            (0, length as u64),
+            (
+                8,
+                low(8, MAGIC.into())
+                    | low(9, VERSION.into())
+                    | low(10, content.kind as u64)
+                    | low(11, content.flags.into())
+                    | low(12, tag_hash.into()),
+            ),
+            (48, low(48, content.incarnation.into()) | low(52, content.queue.into())),
+            (
+                56,
+                low(60, content.properties.len() as u64)
+                    | low(62, content.topic.len() as u64)
+                    | low(63, (length - used) as u64),
+            ),
+        ];
+        words.iter().for_each(|(at, word)| put(&mut front, *at, &word.to_le_bytes()));
         let mut parts = [content.topic, content.properties, content.body];
         let mut filled = HEADER;
         for part in &mut parts {
             if part.len() > FRONT - ALIGN - filled {
                 break;
             }
-            put(&mut front, filled, part);
-            filled += part.len();
-            *part = &[];
+            if !part.is_empty() {
+                put(&mut front, filled, part);
+                filled += part.len();
+                *part = &[];
+            }
         }
         let mut hashed = seeded(store_id);
         hashed.update(&front[..filled]);
@@ -123,7 +136,7 @@ impl<'a> Draft<'a> {
             // The padding has room, too.
             filled = length;
         }
-        Self { front, filled, parts, hashed, born_ms: content.born_ms.unwrap_or(u64::MAX), length }
+        Self { front, filled, parts, hashed, born_ms: content.born_ms, length }
     }
 
     /// Bytes that the record takes in the log.
@@ -138,12 +151,13 @@ impl<'a> Draft<'a> {
     /// Gives the record its place and writes it out piece by piece.
     #[inline]
     pub(crate) fn write(&mut self, place: Place, mut write: impl FnMut(&[u8])) {
-        let age = if self.born_ms == u64::MAX {
-            0
-        } else {
-            i128::from(place.store_ms) - i128::from(self.born_ms)
+        let age = match self.born_ms {
+            None => 0,
+            Some(born_ms) => {
+                let age = i128::from(place.store_ms) - i128::from(born_ms);
+                age.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+            }
         };
-        let age = age.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
         let mut hashed = self.hashed.clone();
         hashed.update(&place_words(place, age));
         let front = &mut self.front;
@@ -340,6 +354,7 @@ pub(crate) fn checksum(store_id: u64, bytes: &[u8]) -> u32 {
     hashed.finalize()
 }
 
+#[inline]
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }

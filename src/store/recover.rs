@@ -9,19 +9,24 @@ use super::checkpoint::{Checkpoint, clean_end, unmark_clean};
 use super::commit_log::{CommitLog, Opened, next_base_value};
 use super::files::{self, HEAD, corrupt, io_error};
 use super::flush::{Flushed, FlushedMark};
+use super::groups::Groups;
 use super::index_arena::{self, IndexArena, Trust};
 use super::log_file::{self, FOLDER, LogFile, file_name};
+use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
-use super::record::{CONTINUED, Record, filler, u64_at};
+use super::record::{CONTINUED, HEADER, Record, filler, u64_at};
 use super::report::RecoveryReport;
-use super::scan::{End, RawFile, name_at, open_files, replay, sound_after, verify};
-use super::slots::Slots;
+use super::scan::{End, Found, RawFile, name_at, open_files, replay, sound_after, verify};
+use super::slots::{Slots, VALUE};
 use super::tail::Tail;
 use super::topics::{TopicEvent, Topics};
-use super::{StoreConfig, STORE_KIND, STORE_NAME};
+use super::{STORE_KIND, STORE_NAME, StoreConfig};
 use crate::error::Result;
-use crate::storage::{SegmentWriter, Storage};
+use crate::storage::{SegmentWriter, Storage, replace};
 use crate::sync::Arc;
+use std::cmp::Ordering;
+
+const NEXT_BASE: &str = "meta/next_base";
 
 /// Everything that a store consists of after opening.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(crate) struct Recovered {
     pub(crate) log: CommitLog,
     pub(crate) arena: IndexArena,
     pub(crate) topics: Topics,
+    pub(crate) groups: Groups,
+    pub(crate) offsets: Offsets,
     pub(crate) mark: FlushedMark,
     pub(crate) report: RecoveryReport,
 }
@@ -51,14 +58,23 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
     let (mark, flushed) = FlushedMark::open(storage, store_id)?;
     let flushed = flushed.unwrap_or(Flushed { position: 0, same_boot: false });
     let known_end = flushed.position.max(checkpoint.position);
-    let mut raw = open_files(&**storage, store_id, checkpoint.min_position, known_end)?;
+    let min_position = known.then_some(checkpoint.min_position);
+    let Found { files: mut raw, leftovers, unfit } =
+        open_files(&**storage, store_id, min_position, known_end)?;
     let (topics, known_topics) = Topics::open(storage, store_id)?;
+    let groups = Groups::open(storage, store_id)?;
+    let (offsets, unreadable_offsets) = Offsets::open(storage, store_id)?;
+    groups.check(&**storage, &offsets)?;
     let clean = clean_end(&**storage, store_id)?
         .filter(|end| known && *end == checkpoint.position && !record_at(store_id, &mut raw, *end));
 
-    let mut reading = Reading { storage, store_id, config, raw, rebuild: Rebuild::default() };
+    let rebuild = Rebuild::default();
+    let next_base = Slots::open(storage, NEXT_BASE, *b"nbas", store_id, &next_base_value(0))?;
+    let mut reading =
+        Reading { storage, store_id, config, raw, leftovers, unfit, next_base, rebuild };
     reading.start_over(&known_topics, &checkpoint);
-    let mut report = RecoveryReport { clean: clean.is_some(), ..RecoveryReport::default() };
+    let mut report = RecoveryReport { unreadable_offsets, ..RecoveryReport::default() };
+    report.clean = clean.is_some();
     let mut end = match clean {
         Some(end) => reading.clean_end(end),
         None => reading.verify(checkpoint.position, flushed, known_end)?,
@@ -80,14 +96,15 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
     report.cut_at = sealed;
     for topic in &topics_found {
         let known = known_topics.iter().any(|event| {
-            event.incarnation == topic.incarnation && usize::from(event.queues) == topic.queues.len()
+            event.incarnation == topic.incarnation
+                && usize::from(event.queues) == topic.queues.len()
         });
         if !known {
             topics.changes().note(topic.event());
         }
     }
     topics.insert(&mut topics.changes(), topics_found);
-    Ok(Recovered { store_id, log, arena, topics, mark, report })
+    Ok(Recovered { store_id, log, arena, topics, groups, offsets, mark, report })
 }
 
 /// The log and the queues while they are read.
@@ -96,6 +113,9 @@ struct Reading<'a> {
     store_id: u64,
     config: &'a StoreConfig,
     raw: Vec<RawFile>,
+    leftovers: Vec<String>,
+    unfit: Option<u64>,
+    next_base: (Slots, Option<[u8; VALUE]>),
     rebuild: Rebuild,
 }
 
@@ -118,13 +138,15 @@ impl Reading<'_> {
         let damaged = |raw: &[RawFile], reason| {
             Err(corrupt(&**self.storage, &name_at(raw, end.position), end.position, reason))
         };
-        if self.raw.is_empty() && known_end > 0 {
-            return damaged(&self.raw, "the log files are missing");
-        }
         if end.position < known_end {
             let missing = "records that were durable are missing from here on";
             let reason = if end.reason.is_empty() { missing } else { end.reason };
             return damaged(&self.raw, reason);
+        }
+        // It was sound when the log rolled over to it.
+        if let Some(base) = self.unfit.filter(|_| end.file == self.raw.len()) {
+            let reason = "the log goes on in this file, which has lost its head";
+            return Err(corrupt(&**self.storage, &file_name(base), base, reason));
         }
         // A killed process leaves at most one torn append, at the very end.
         let of_another = |record: &Record<'_>| !record.has(CONTINUED);
@@ -142,7 +164,7 @@ impl Reading<'_> {
         end: &End,
     ) -> Result<std::result::Result<IndexArena, Misfit>> {
         let trust = match clean {
-            true => Trust::Maxima(&checkpoint.maxima),
+            true => Trust::Maxima(&checkpoint.bounds),
             false => Trust::Below(checkpoint.position),
         };
         let (id, first_file) = (self.store_id, self.config.index_bytes());
@@ -152,14 +174,15 @@ impl Reading<'_> {
             Err(crate::Error::Corrupt { reason, .. }) => return Ok(Err(Misfit(reason))),
             Err(other) => return Err(other),
         };
-        if let Err(misfit) = self.rebuild.blocks(found, &checkpoint.maxima, self.first_position()) {
+        if let Err(misfit) =
+            self.rebuild.blocks(&arena, found, &checkpoint.bounds, self.first_position())
+        {
             return Ok(Err(misfit));
         }
-        match self.replay(&arena, checkpoint.position, end)? {
-            Ok(()) => self.rebuild.floors(&arena, &checkpoint.maxima)?,
-            Err(misfit) => return Ok(Err(misfit)),
+        if let Err(misfit) = self.replay(&arena, checkpoint.position, end)? {
+            return Ok(Err(misfit));
         }
-        Ok(Ok(arena))
+        Ok(self.rebuild.compare(&arena, checkpoint)?.map(|()| arena))
     }
 
     /// Starts the index anew, from the whole log.
@@ -167,11 +190,15 @@ impl Reading<'_> {
         index_arena::remove_all(&**self.storage)?;
         let (id, first_file) = (self.store_id, self.config.index_bytes());
         let (arena, _) = IndexArena::open(self.storage, id, first_file, 0, Trust::Below(0))?;
-        if let Err(Misfit(reason)) = self.replay(&arena, 0, end)? {
-            return Err(corrupt(&**self.storage, FOLDER, end.position, reason));
+        let replayed = self.replay(&arena, 0, end)?;
+        let compared = match replayed {
+            Ok(()) => self.rebuild.compare(&arena, checkpoint)?,
+            misfit => misfit,
+        };
+        match compared {
+            Ok(()) => Ok(arena),
+            Err(Misfit(reason)) => Err(corrupt(&**self.storage, FOLDER, end.position, reason)),
         }
-        self.rebuild.floors(&arena, &checkpoint.maxima)?;
-        Ok(arena)
     }
 
     fn replay(
@@ -202,35 +229,33 @@ impl Reading<'_> {
         known_end: u64,
     ) -> Result<(CommitLog, Vec<super::topics::Topic>, Option<u64>)> {
         let (storage, store_id, size) = (self.storage, self.store_id, self.config.segment_bytes);
-        let after = self.raw.iter().map(RawFile::end).max().unwrap_or(0).max(known_end);
-        let initial = next_base_value(0);
-        let opened = Slots::open(storage, "meta/next_base", *b"nbas", store_id, &initial)?;
-        let (mut slots, value) = opened;
-        let mut next_base = value.map_or(0, |value| u64_at(&value, 0)).max(after);
+        let after = self.raw.last().map_or(0, RawFile::end).max(known_end);
+        let mut next_base = self.next_base.1.map_or(0, |value| u64_at(&value, 0)).max(after);
 
         // Sound records can stand behind a torn append: its own, or what power loss left.
         let behind = end.torn || sound_after(store_id, &mut self.raw, &end, |_| true);
         let sealed = (behind && end.file < self.raw.len()).then_some(end.position);
         if sealed.is_some() {
             self.keep_aside(&end)?;
-            for file in self.raw.drain(end.file + 1..) {
-                let name = file_name(file.base);
-                storage.unlink(&name).map_err(|e| io_error(&**storage, "remove", &name, e))?;
-            }
-            storage.sync_folder(FOLDER).map_err(|e| io_error(&**storage, "sync", FOLDER, e))?;
         }
+        // An empty file can wait for the tail; more than one is left by a loss of power.
+        let kept = end.file + if sealed.is_some() { 1 } else { 2 };
+        let useless = self.raw.drain(kept.min(self.raw.len())..);
+        self.leftovers.extend(useless.map(|file| file_name(file.base)));
+        for name in &self.leftovers {
+            storage.unlink(name).map_err(|e| io_error(&**storage, "remove", name, e))?;
+        }
+        storage.sync_folder(FOLDER).map_err(|e| io_error(&**storage, "sync", FOLDER, e))?;
+
         let mut list = Vec::new();
         let mut tail: Option<(u64, SegmentWriter)> = None;
         let mut next: Option<(u64, SegmentWriter)> = None;
         for (nth, mut file) in self.raw.into_iter().enumerate() {
-            let base = file.base;
-            let len = file.carver.left();
+            let (base, len) = (file.base, file.carver.left());
             let filled = match nth.cmp(&end.file) {
-                std::cmp::Ordering::Less => len,
-                std::cmp::Ordering::Equal => {
-                    (end.position.max(file.first()) - base) as usize
-                }
-                std::cmp::Ordering::Greater => HEAD,
+                Ordering::Less => len,
+                Ordering::Equal => (end.position.max(file.first()) - base) as usize,
+                Ordering::Greater => HEAD,
             };
             let Some(mut writer) = file.carver.carve(len, filled) else { continue };
             if sealed.is_some() && nth == end.file {
@@ -239,12 +264,11 @@ impl Reading<'_> {
                 synced.map_err(|e| io_error(&**storage, "sync", &file_name(base), e))?;
             }
             list.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
-            if nth == end.file && sealed.is_none() {
-                tail = Some((base, writer));
-            } else if nth > end.file && next.is_none() {
-                next = Some((base, writer));
-            }
+            // A full file can be the tail as well: the first append rolls over.
+            let place = if nth > end.file { &mut next } else { &mut tail };
+            *place = Some((base, writer));
         }
+        let mut slots = self.next_base.0;
         let (base, writer) = match tail {
             Some(tail) => tail,
             None => {
@@ -252,7 +276,8 @@ impl Reading<'_> {
                 next_base += size;
                 slots.set(&next_base_value(next_base))?;
                 slots.sync()?;
-                let writer = log_file::create(&**storage, store_id, base, size)?;
+                let place = log_file::Place { store_id, base, after: 0 };
+                let writer = log_file::create(&**storage, place, size)?;
                 list.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
                 (base, writer)
             }
@@ -267,26 +292,35 @@ impl Reading<'_> {
         Ok((log, topics, sealed))
     }
 
-    /// Copies what a cut removes to `cut/<position>`, durably.
+    /// Copies what a cut removes to `cut/<position>`, durably: the rest of the file of the cut,
+    /// and the later files that hold sound records.
     fn keep_aside(&mut self, end: &End) -> Result<()> {
         let storage = &**self.storage;
-        let Some(file) = self.raw.get_mut(end.file) else { return Ok(()) };
-        let bytes = file.bytes(end.position);
-        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let name = format!("cut/{:020}", end.position);
-        let failed = |action, source| io_error(storage, action, &name, source);
-        storage.make_folder("cut").map_err(|e| failed("create", e))?;
-        let copy = storage.create(&name, used as u64).map_err(|e| failed("create", e))?;
-        copy.write_at(0, &bytes[..used]).map_err(|e| failed("write", e))?;
-        copy.sync().map_err(|e| failed("sync", e))?;
-        storage.sync_folder("cut").map_err(|e| failed("sync", e))
+        storage.make_folder("cut").map_err(|e| io_error(storage, "create", "cut", e))?;
+        let names = storage.list("cut").map_err(|e| io_error(storage, "list", "cut", e))?;
+        for (nth, file) in self.raw.iter_mut().enumerate().skip(end.file) {
+            let here = nth == end.file;
+            let from = if here { end.position.max(file.first()) } else { file.first() };
+            let name = format!("{from:020}");
+            // A copy that is there is whole, and older than what an earlier try has left here.
+            if names.contains(&name) || !(here || file.holds(self.store_id, from, |_| true)) {
+                continue;
+            }
+            let bytes = file.bytes(from);
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let name = format!("cut/{name}");
+            replace(storage, &name, &bytes[..used])
+                .map_err(|e| io_error(storage, "copy to", &name, e))?;
+        }
+        Ok(())
     }
 }
 
 /// Covers the rest of a segment by a filler, and zeroes it: nothing in it can come back.
 fn seal(store_id: u64, base: u64, writer: &mut SegmentWriter) {
     let left = writer.remaining();
-    if left > 0 {
+    // Less than a header never remains behind a record.
+    if left >= HEADER {
         writer.write(&filler(store_id, base + writer.cursor() as u64, left));
         writer.zero_rest();
         writer.skip_rest();
@@ -294,10 +328,10 @@ fn seal(store_id: u64, base: u64, writer: &mut SegmentWriter) {
     writer.publish();
 }
 
-/// Whether a sound record stands at `position`: then a clean mark there is out of date.
+/// Whether a sound record follows at `position`: then a clean mark there is out of date.
 fn record_at(store_id: u64, raw: &mut [RawFile], position: u64) -> bool {
-    let file = raw.iter_mut().find(|file| file.base <= position && position < file.end());
-    file.is_some_and(|file| file.sound(store_id, position).is_ok())
+    let file = raw.iter_mut().find(|file| position < file.end());
+    file.is_some_and(|file| file.sound(store_id, position.max(file.first())).is_ok())
 }
 
 /// The id of the store; a new one in an empty directory.

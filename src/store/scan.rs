@@ -13,6 +13,8 @@ use crate::storage::{Carver, Storage};
 #[derive(Debug)]
 pub(crate) struct RawFile {
     pub(crate) base: u64,
+    /// The end of the file before it.
+    after: u64,
     pub(crate) carver: Carver,
 }
 
@@ -42,6 +44,23 @@ impl RawFile {
         let record = Record::parse(self.bytes(position), position)?;
         if record.verify(store_id) { Ok(record) } else { Err("the record fails its checksum") }
     }
+
+    /// Whether a sound record that `counts` stands at `from` or behind.
+    pub(crate) fn holds(
+        &mut self,
+        store_id: u64,
+        from: u64,
+        counts: impl Fn(&Record<'_>) -> bool,
+    ) -> bool {
+        let bytes = self.bytes(from);
+        let mut starts = (0..bytes.len().saturating_sub(HEADER - 1)).step_by(ALIGN);
+        starts.any(|at| {
+            let (bytes, position) = (&bytes[at..], from + at as u64);
+            names_position(bytes, position)
+                && Record::parse(bytes, position)
+                    .is_ok_and(|record| record.verify(store_id) && counts(&record))
+        })
+    }
 }
 
 /// Where the sound part of the log ends.
@@ -58,47 +77,113 @@ pub(crate) struct End {
     pub(crate) bytes: u64,
 }
 
-/// Opens every log file from `min_position` on; removes what was never given a place, what
-/// retention had decided to drop, and an unused last file whose head was not finished.
+/// The log files of a directory.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Ascending, without a gap.
+    pub(crate) files: Vec<RawFile>,
+    /// Names of files to be removed once it is decided that the directory can be opened: what was
+    /// never given a place, what retention had decided to drop, what was never used.
+    pub(crate) leftovers: Vec<String>,
+    /// A last file that holds no record and has no sound head; one of the leftovers.
+    pub(crate) unfit: Option<u64>,
+}
+
+/// Opens every log file. Those that end at or below `min_position` are gone, whatever they hold;
+/// `None` if it is not known. A record stood below `known_end`.
 pub(crate) fn open_files(
     storage: &dyn Storage,
     store_id: u64,
-    min_position: u64,
+    min_position: Option<u64>,
     known_end: u64,
-) -> Result<Vec<RawFile>> {
-    let mut files = Vec::new();
+) -> Result<Found> {
+    let mut found = Found::default();
     let names = storage.list(FOLDER).map_err(|e| io_error(storage, "list", FOLDER, e))?;
-    let count = names.len();
-    for (nth, name) in names.into_iter().enumerate() {
-        let base = name.parse::<u64>().ok().filter(|_| name.len() == 20);
+    let placed = |name: &str| name.parse::<u64>().ok().filter(|_| name.len() == 20);
+    let last = names.iter().filter_map(|name| placed(name)).max();
+    for name in names {
+        let base = placed(&name);
+        let unplaced = name == "new" || name.starts_with("spare-");
         let name = format!("{FOLDER}/{name}");
-        let failed = |action, source| io_error(storage, action, &name, source);
-        let remove = || storage.unlink(&name).map_err(|e| failed("remove", e));
         let Some(base) = base else {
-            remove()?;
+            if unplaced {
+                found.leftovers.push(name);
+            }
             continue;
         };
+        let failed = |action, source| io_error(storage, action, &name, source);
         let file = storage.open(&name).map_err(|e| failed("open", e))?;
         let size = file.len().map_err(|e| failed("measure", e))?;
-        let mut head = vec![0; HEAD.min(size as usize)];
-        file.read_at(0, &mut head).map_err(|e| failed("read", e))?;
-        let head = Head::decode(storage, &name, KIND, &head).and_then(|head| {
-            let fits = head.store_id == store_id && head.number == base && head.size == size;
-            fits.then_some(head).ok_or_else(|| {
-                corrupt(storage, &name, 0, "the file has another length, name or store than its head")
-            })
-        });
-        match head {
-            Ok(head) if base + head.size <= min_position => remove()?,
-            Ok(_) => {
-                let carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
-                files.push(RawFile { base, carver });
+        let damaged = |at, reason| Err(corrupt(storage, &name, at, reason));
+        let Some(end) = base.checked_add(size) else {
+            return damaged(0, "the name is out of range");
+        };
+        if min_position.is_some_and(|min| base < min && end <= min) {
+            found.leftovers.push(name);
+            continue;
+        }
+        let carver = match size {
+            // Nothing can be mapped of an empty file.
+            0 => None,
+            _ => Some(Carver::new(file.map().map_err(|e| failed("map", e))?)),
+        };
+        let mut raw = carver.map(|carver| RawFile { base, after: 0, carver });
+        let bytes = raw.as_mut().map_or(&[][..], |raw| raw.bytes(base));
+        match Head::decode(storage, &name, KIND, bytes) {
+            Ok(head) if head.store_id != store_id => {
+                return damaged(base + 16, "the file belongs to another store");
             }
-            Err(_) if nth + 1 == count && base >= known_end => remove()?,
-            Err(error) => return Err(error),
+            Ok(head) if head.number == base && head.size == size => {
+                if let Some(raw) = raw {
+                    found.add(storage, store_id, RawFile { after: head.after, ..raw })?;
+                }
+            }
+            Err(error @ crate::Error::Version { .. }) => return Err(error),
+            unfit => {
+                let used = raw.is_some_and(|mut raw| raw.holds(store_id, base, |_| true));
+                if used || Some(base) != last || base < known_end {
+                    unfit?;
+                    return damaged(base, "the file has another length or name than its head");
+                }
+                found.leftovers.push(name);
+                found.unfit = Some(base);
+            }
         }
     }
-    Ok(files)
+    let Found { files, .. } = &found;
+    if let Some(first) = files.first()
+        && min_position.is_some_and(|min| first.after > min)
+    {
+        let reason = "the log file before this one is missing";
+        return Err(corrupt(storage, &file_name(first.base), first.base, reason));
+    }
+    let covered = |file: &RawFile| (file.first()..=file.end()).contains(&known_end);
+    if known_end > 0 && !files.iter().any(covered) {
+        let reason = "the log file with this position is missing";
+        return Err(corrupt(storage, &name_at(files, known_end), known_end, reason));
+    }
+    Ok(found)
+}
+
+impl Found {
+    /// Adds a file behind those that are there.
+    fn add(&mut self, storage: &dyn Storage, store_id: u64, file: RawFile) -> Result<()> {
+        while let Some(last) = self.files.last_mut()
+            && last.end() > file.after
+            && !last.holds(store_id, last.first(), |_| true)
+        {
+            // It could not be placed when it was made, nor be removed.
+            self.leftovers.push(file_name(last.base));
+            self.files.pop();
+        }
+        if self.files.last().is_some_and(|last| last.end() != file.after || file.base < file.after)
+        {
+            let reason = "the log file before this one is missing";
+            return Err(corrupt(storage, &file_name(file.base), file.base, reason));
+        }
+        self.files.push(file);
+        Ok(())
+    }
 }
 
 /// Verifies every record from `from` on and says where the whole batches end.
@@ -139,8 +224,6 @@ pub(crate) fn verify(store_id: u64, files: &mut [RawFile], from: u64) -> End {
             None if batch.is_none() => {
                 (end.position, end.file) = (position, nth + 1);
             }
-            // Never used.
-            _ if sound_end == file.first() && sound_end != from && !torn && end.file == nth => break,
             reason => {
                 (end.position, end.file, end.torn) = (sound_end, nth, torn);
                 end.reason = reason.unwrap_or("a record of the batch is missing");
@@ -160,7 +243,9 @@ pub(crate) fn replay(
 ) -> Result<()> {
     for file in files.iter_mut().filter(|file| file.end() > from && file.base < to) {
         let mut position = from.max(file.first());
-        while position < to && let Ok(record) = Record::parse(file.bytes(position), position) {
+        while position < to
+            && let Ok(record) = Record::parse(file.bytes(position), position)
+        {
             position += record.length() as u64;
             visit(&record)?;
         }
@@ -178,14 +263,7 @@ pub(crate) fn sound_after(
     files.iter_mut().skip(end.file).any(|file| {
         let here = (file.base..file.end()).contains(&end.position);
         let from = if here { end.position + ALIGN as u64 } else { file.first() };
-        let bytes = file.bytes(from);
-        let mut starts = (0..bytes.len().saturating_sub(HEADER - 1)).step_by(ALIGN);
-        starts.any(|at| {
-            let (bytes, position) = (&bytes[at..], from + at as u64);
-            names_position(bytes, position)
-                && Record::parse(bytes, position)
-                    .is_ok_and(|record| record.verify(store_id) && counts(&record))
-        })
+        file.holds(store_id, from, &counts)
     })
 }
 

@@ -1,7 +1,7 @@
 //! A small value that is overwritten in place and survives a crash in the middle: two slots used
 //! in turn, each with a sequence number and a checksum.
 
-use super::files::{HEAD, Head, io_error};
+use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, put, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::{Storage, StorageFile, folder_of};
@@ -43,10 +43,9 @@ impl Slots {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let new = format!("{name}.new");
                 let file = storage.create(&new, FILE).map_err(|e| failed("create", e))?;
-                let head = Head { kind, store_id, number: 0, size: FILE };
+                let head = Head::new(kind, store_id, 0, FILE);
                 file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
-                let slots =
-                    Self { storage: storage.clone(), name, file, store_id, sequence: 0 };
+                let slots = Self { storage: storage.clone(), name, file, store_id, sequence: 0 };
                 let slots = slots.first(initial)?;
                 storage.rename(&new, name).map_err(|e| failed("rename", e))?;
                 storage.sync_folder(folder_of(name)).map_err(|e| failed("sync", e))?;
@@ -58,6 +57,9 @@ impl Slots {
         let len = file.len().map_err(|e| failed("measure", e))?.min(FILE) as usize;
         file.read_at(0, &mut bytes[..len]).map_err(|e| failed("read", e))?;
         let head = Head::decode(&**storage, name, kind, &bytes[..len.max(HEAD)])?;
+        if head.store_id != store_id {
+            return Err(corrupt(&**storage, name, 16, "the file belongs to another store"));
+        }
         let found = SLOTS.iter().filter_map(|at| {
             let slot = &bytes[*at as usize..*at as usize + SLOT];
             let sound = checksum(head.store_id, &slot[..SLOT - 8]) == u32_at(slot, SLOT - 8);

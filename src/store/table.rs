@@ -16,11 +16,13 @@ pub(crate) struct Table {
     store_id: u64,
     file: Arc<dyn StorageFile>,
     end: u64,
+    /// Bytes of an entry that was not finished stand at the end.
+    torn: bool,
 }
 
 impl Table {
     /// Opens the table, or creates an empty one; gives every sound entry, oldest first, to
-    /// `entry`. A torn entry at the end is cut off.
+    /// `entry`. A torn entry at the end is cut off before the next one is added.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
         name: &'static str,
@@ -32,7 +34,7 @@ impl Table {
         let bytes = match read_all(&**storage, name).map_err(|e| failed("read", e))? {
             Some(bytes) => bytes,
             None => {
-                let head = Head { kind, store_id, number: 0, size: 0 }.encode();
+                let head = Head::new(kind, store_id, 0, 0).encode();
                 replace(&**storage, name, &head).map_err(|e| failed("create", e))?;
                 head.to_vec()
             }
@@ -52,23 +54,45 @@ impl Table {
             at += 8 + content.len();
         }
         let file = storage.open(name).map_err(|e| failed("open", e))?;
-        if at < bytes.len() {
-            if (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some()) {
-                let reason = "an entry in the middle fails its checksum";
-                return Err(super::files::corrupt(&**storage, name, at as u64, reason));
-            }
-            file.truncate(at as u64).map_err(|e| failed("cut", e))?;
+        let torn = at < bytes.len();
+        if torn
+            && (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some())
+        {
+            let reason = "an entry in the middle fails its checksum";
+            return Err(super::files::corrupt(&**storage, name, at as u64, reason));
         }
-        Ok(Self { storage: storage.clone(), name, kind, store_id, file, end: at as u64 })
+        let storage = storage.clone();
+        Ok(Self { storage, name, kind, store_id, file, end: at as u64, torn })
+    }
+
+    /// Bytes of the table.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
     /// Adds an entry; it survives the end of the process.
     pub(crate) fn append(&mut self, content: &[u8]) -> Result<()> {
+        if self.torn {
+            let cut = self.file.truncate(self.end);
+            cut.map_err(|e| io_error(&*self.storage, "cut", self.name, e))?;
+            self.torn = false;
+        }
         let bytes = encode(self.store_id, content);
         let wrote = self.file.write_at(self.end, &bytes);
         wrote.map_err(|e| io_error(&*self.storage, "write", self.name, e))?;
         self.end += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Adds an entry that survives a loss of power. After a failure the next one takes its place.
+    pub(crate) fn append_durably(&mut self, content: &[u8]) -> Result<()> {
+        let before = self.end;
+        self.append(content)?;
+        let synced = self.sync();
+        if synced.is_err() {
+            self.end = before;
+        }
+        synced
     }
 
     /// Makes all entries survive a loss of power.
@@ -82,7 +106,7 @@ impl Table {
         if self.end < SMALL {
             return Ok(());
         }
-        let head = Head { kind: self.kind, store_id: self.store_id, number: 0, size: 0 };
+        let head = Head::new(self.kind, self.store_id, 0, 0);
         let mut bytes = head.encode().to_vec();
         live.for_each(|content| bytes.extend_from_slice(&encode(self.store_id, content)));
         if self.end < 2 * bytes.len() as u64 {
@@ -91,7 +115,7 @@ impl Table {
         let failed = |action, source| io_error(&*self.storage, action, self.name, source);
         replace(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
         self.file = self.storage.open(self.name).map_err(|e| failed("open", e))?;
-        self.end = bytes.len() as u64;
+        (self.end, self.torn) = (bytes.len() as u64, false);
         Ok(())
     }
 }

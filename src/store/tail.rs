@@ -14,6 +14,7 @@
 use super::consume_queue::{ConsumeQueue, Entry};
 use super::index_arena::ENTRY;
 use super::record::{self, Draft, HEADER, Place};
+use crate::error::Error;
 use crate::storage::{Segment, SegmentWriter};
 use crate::sync::Arc;
 use smallvec::SmallVec;
@@ -89,8 +90,8 @@ pub(crate) enum Refusal {
     Block,
     /// The queue's topic was deleted.
     Gone,
-    Closed,
-    Poisoned(String),
+    /// Nothing is taken any more: `Closed` or `Poisoned`.
+    Stopped(Error),
 }
 
 impl Tail {
@@ -125,8 +126,11 @@ impl Tail {
         let position = self.committed_in_writer();
         let offset = slot.map_or(0, |slot| self.cursors[slot].next);
         for (nth, draft) in drafts.iter_mut().enumerate() {
-            let place =
-                Place { position: self.committed_in_writer(), offset: offset + nth as u64, store_ms };
+            let place = Place {
+                position: self.committed_in_writer(),
+                offset: offset + nth as u64,
+                store_ms,
+            };
             #[cfg(not(broken_index_first))]
             draft.write(place, |part| self.writer.write(part));
             if let Some(slot) = slot {
@@ -225,27 +229,39 @@ impl Tail {
         }
     }
 
+    /// What an append leaves behind that unwinds half-way.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn leave_in_the_middle(&mut self) {
+        self.inside = true;
+        self.writer.write(&[1; 40]);
+    }
+
+    /// Whether appends are still taken; the error says why not.
+    pub(super) fn accepts(&self) -> Result<(), Error> {
+        match &self.state {
+            State::Open => Ok(()),
+            State::Closed => Err(Error::Closed),
+            State::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+        }
+    }
+
     #[inline]
     fn check(&mut self, slot: Option<usize>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
         if self.inside {
             self.poison("an append was left in the middle");
         }
-        match &self.state {
-            State::Open => {}
-            State::Closed => return Err(Refusal::Closed),
-            State::Poisoned(cause) => return Err(Refusal::Poisoned(cause.clone())),
-        }
+        self.accepts().map_err(Refusal::Stopped)?;
         if let Some(slot) = slot {
             let cursor = &self.cursors[slot];
             if !cursor.live {
                 return Err(Refusal::Gone);
             }
-            if cursor.room() < drafts.len() {
+            if !cursor.has_room(drafts.len()) {
                 return Err(Refusal::Block);
             }
         }
         let length = drafts.iter().map(Draft::length).sum::<usize>();
-        if !self.fits(length) {
+        while !self.fits(length) {
             let Some((base, next)) = self.next.take() else { return Err(Refusal::Segment) };
             self.roll(base, next);
         }
@@ -286,6 +302,11 @@ impl Tail {
 
 impl Cursor {
     #[inline]
+    fn has_room(&self, entries: usize) -> bool {
+        let first = self.blocks.first().map_or(0, SegmentWriter::remaining);
+        first >= entries * ENTRY || self.room() >= entries
+    }
+
     fn room(&self) -> usize {
         self.blocks.iter().map(|block| block.remaining() / ENTRY).sum()
     }
@@ -296,8 +317,7 @@ impl Cursor {
             self.blocks[0].publish();
             self.blocks.remove(0);
         }
-        let entry =
-            Entry { position, length: draft.length() as u32, tag_hash: draft.tag_hash() };
+        let entry = Entry { position, length: draft.length() as u32, tag_hash: draft.tag_hash() };
         self.blocks[0].write(&entry.encode());
         self.next += 1;
     }

@@ -135,7 +135,8 @@ impl Topics {
         }
         table.sync()?;
         unsaved.clear();
-        Ok(())
+        let live: Vec<_> = self.all().iter().map(|topic| topic.event().encode()).collect();
+        table.compact(live.iter().map(Vec::as_slice))
     }
 }
 

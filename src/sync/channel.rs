@@ -28,10 +28,6 @@ mod imp {
         pub(crate) fn recv(&self) -> Option<T> {
             self.0.recv().ok()
         }
-
-        pub(crate) fn try_recv(&self) -> Option<T> {
-            self.0.try_recv().ok()
-        }
     }
 
     impl<T> Clone for Sender<T> {
@@ -91,10 +87,6 @@ mod imp {
                 }
                 self.0.changed.wait(&mut state, None);
             }
-        }
-
-        pub(crate) fn try_recv(&self) -> Option<T> {
-            self.0.state.lock().values.pop_front()
         }
     }
 

@@ -54,10 +54,6 @@ impl<T> Mutex<T> {
         order::enter(self.rank);
         MutexGuard { rank: self.rank, inner: Some(imp::lock(&self.inner)) }
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        imp::get_mut(&mut self.inner)
-    }
 }
 
 impl<T> fmt::Debug for Mutex<T> {
@@ -114,49 +110,9 @@ impl Condvar {
     }
 }
 
-/// A lock for values that are read often and replaced seldom.
-pub(crate) struct RwLock<T> {
-    rank: Rank,
-    inner: imp::RwLock<T>,
-}
-
-impl<T> RwLock<T> {
-    pub(crate) fn new(rank: Rank, value: T) -> Self {
-        Self { rank, inner: imp::RwLock::new(value) }
-    }
-
-    /// Runs `read` with shared access.
-    pub(crate) fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
-        order::enter(self.rank);
-        let _leave = order::Leave(self.rank);
-        read(&imp::read(&self.inner))
-    }
-
-    /// Runs `write` with exclusive access.
-    pub(crate) fn write<R>(&self, write: impl FnOnce(&mut T) -> R) -> R {
-        order::enter(self.rank);
-        let _leave = order::Leave(self.rank);
-        write(&mut imp::write(&self.inner))
-    }
-}
-
-impl<T> fmt::Debug for RwLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock").field("rank", &self.rank).finish_non_exhaustive()
-    }
-}
-
 /// The per-thread list of ranks held; empty functions in release builds.
 mod order {
     use super::Rank;
-
-    pub(super) struct Leave(pub(super) Rank);
-
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            leave(self.0);
-        }
-    }
 
     #[cfg(all(debug_assertions, not(all(test, loom))))]
     thread_local! {
@@ -196,16 +152,13 @@ mod order {
 mod imp {
     use std::time::Duration;
 
-    pub(super) use parking_lot::{Condvar, Mutex, MutexGuard as Guard, RwLock};
+    pub(super) use parking_lot::{Condvar, Mutex, MutexGuard as Guard};
 
     pub(super) fn mutex<T>(value: T) -> Mutex<T> {
         Mutex::new(value)
     }
     pub(super) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
         mutex.lock()
-    }
-    pub(super) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
-        mutex.get_mut()
     }
     pub(super) fn condvar() -> Condvar {
         Condvar::new()
@@ -223,28 +176,19 @@ mod imp {
         }
         guard
     }
-    pub(super) fn read<T>(lock: &RwLock<T>) -> parking_lot::RwLockReadGuard<'_, T> {
-        lock.read()
-    }
-    pub(super) fn write<T>(lock: &RwLock<T>) -> parking_lot::RwLockWriteGuard<'_, T> {
-        lock.write()
-    }
 }
 
 #[cfg(all(test, loom))]
 mod imp {
     use std::time::Duration;
 
-    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard as Guard, RwLock};
+    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard as Guard};
 
     pub(super) fn mutex<T>(value: T) -> Mutex<T> {
         Mutex::new(value)
     }
     pub(super) fn lock<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
         mutex.lock().unwrap_or_else(|e| e.into_inner())
-    }
-    pub(super) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {
-        mutex.get_mut().unwrap_or_else(|e| e.into_inner())
     }
     pub(super) fn condvar() -> Condvar {
         Condvar::new()
@@ -257,12 +201,6 @@ mod imp {
         _limit: Option<Duration>,
     ) -> Guard<'a, T> {
         condvar.wait(guard).unwrap_or_else(|e| e.into_inner())
-    }
-    pub(super) fn read<T>(lock: &RwLock<T>) -> loom::sync::RwLockReadGuard<'_, T> {
-        lock.read().unwrap_or_else(|e| e.into_inner())
-    }
-    pub(super) fn write<T>(lock: &RwLock<T>) -> loom::sync::RwLockWriteGuard<'_, T> {
-        lock.write().unwrap_or_else(|e| e.into_inner())
     }
 }
 

@@ -4,6 +4,8 @@
 //! `--cfg loom` swaps the real primitives for modelled ones in one place. `Arc` is std's in both
 //! builds: loom's has no `Weak`, and no protocol of ours rests on the count itself.
 
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // the door to atomics
+
 mod alarm;
 mod channel;
 mod lock;
@@ -13,15 +15,21 @@ mod thread;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use channel::{Receiver, Sender, channel};
-pub(crate) use lock::{Condvar, Mutex, MutexGuard, Rank, RwLock};
+pub(crate) use lock::{Condvar, Mutex, MutexGuard, Rank};
 pub(crate) use signal::Signal;
 pub(crate) use std::sync::{Arc, Weak};
 pub(crate) use swap::Swap;
-pub(crate) use thread::{Thread, cores, panic_text, spawn};
+pub(crate) use thread::{Thread, ThreadId, contain, cores, current_thread, spawn};
 
 #[cfg(not(all(test, loom)))]
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::Ordering;
+
+    // Aliases, so that clippy takes them for ours.
+    pub(crate) type AtomicBool = std::sync::atomic::AtomicBool;
+    pub(crate) type AtomicU32 = std::sync::atomic::AtomicU32;
+    pub(crate) type AtomicU64 = std::sync::atomic::AtomicU64;
+    pub(crate) type AtomicUsize = std::sync::atomic::AtomicUsize;
 }
 
 #[cfg(all(test, loom))]

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+pub(crate) use std::thread::ThreadId;
 
 /// A running thread that can be joined.
 #[derive(Debug)]
@@ -27,13 +29,29 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
     builder.spawn(run).map(Thread)
 }
 
+/// What tells the calling thread from all others.
+pub(crate) fn current_thread() -> ThreadId {
+    std::thread::current().id()
+}
+
 /// The cores available to the process, at least 1.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// The text of a caught panic.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+/// Runs code that may panic, such as the user's; the text of the panic is the error.
+pub(crate) fn contain<R>(call: impl FnOnce() -> R) -> Result<R, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| {
+        let text = panic_text(&*panic);
+        // What a panic carries may panic itself when it is dropped.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+        text
+    })
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()
     } else if let Some(text) = panic.downcast_ref::<String>() {

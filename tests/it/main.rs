@@ -1,4 +1,21 @@
 //! Behaviour through the public API, a module a theme.
 #![allow(missing_docs)]
 
+mod close;
+mod driven;
+mod filters;
+mod groups;
+mod hand_over;
+mod hooks;
+mod lifecycle;
+mod limits;
+mod placement;
+mod producer;
+mod pull;
 mod push;
+mod seek;
+mod start;
+mod stuck;
+mod support;
+mod topics;
+mod wake_up;

@@ -1,83 +1,234 @@
-//! Push consumers.
+//! Push consumers: listeners, failures, retries.
 
-use rocklet::{Broker, Delivery, Filter, Message, Outcome, Result};
-use std::collections::HashMap;
+use crate::support::*;
+use rocklet::{Delivery, Filter, Listener, Message, Outcome};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(60), "no {what} within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn committed(broker: &Broker, group: &str, topic: &str) -> u64 {
-    let queues = broker.queues(topic).unwrap();
-    queues.iter().map(|queue| broker.committed(group, queue).unwrap().unwrap_or(0)).sum()
-}
+use std::time::Duration;
 
 #[test]
-fn every_message_is_consumed_once_and_committed() -> Result<()> {
-    let dir = tempfile::tempdir().unwrap();
-    let broker = Broker::open(dir.path())?;
-    let producer = broker.producer();
-    for nth in 0..5000u32 {
-        producer.send(&Message::new("t", nth.to_le_bytes().to_vec()))?;
-    }
-    let seen: Arc<Mutex<HashMap<Vec<u8>, u32>>> = Arc::default();
-    let counts = seen.clone();
-    let consumer = broker
-        .push_consumer("g")
-        .subscribe("t", Filter::ALL)?
-        .threads(4)
-        .start(move |delivery: &Delivery<'_>| {
-            *counts.lock().unwrap().entry(delivery.body().to_vec()).or_default() += 1;
-        })?;
-    for nth in 5000..10_000u32 {
-        producer.send(&Message::new("t", nth.to_le_bytes().to_vec()))?;
-    }
-    wait_for("commit of all", || committed(&broker, "g", "t") == 10_000);
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 10_000);
-    assert!(seen.values().all(|count| *count == 1));
+fn every_message_is_consumed_once_and_committed() {
+    let scene = scene();
+    let producer = scene.broker.producer();
+    send(&producer, "t", 0..5000);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = scene.broker.push_consumer("g").subscribe("t", Filter::ALL).unwrap();
+    let consumer = builder.threads(4).start(move |delivery| noted.note(number(delivery))).unwrap();
+    send(&producer, "t", 5000..10_000);
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 10_000);
+    seen.assert_each_once(0..10_000);
     consumer.shutdown();
-    broker.close()
+    assert_eq!(scene.broker.stats().delivered, 10_000);
 }
 
 #[test]
-fn b_113_a_failed_message_and_a_panic_are_delivered_again() -> Result<()> {
-    let dir = tempfile::tempdir().unwrap();
-    let broker = Broker::open(dir.path())?;
-    let producer = broker.producer();
-    for nth in 0..100u32 {
-        producer.send(&Message::new("t", nth.to_le_bytes().to_vec()))?;
-    }
-    let attempts: Arc<Mutex<HashMap<u64, Vec<u32>>>> = Arc::default();
+fn every_group_gets_every_message() {
+    let scene = scene();
+    let seen: Vec<Seen> = (0..3).map(|_| Seen::default()).collect();
+    let consumers: Vec<_> = seen
+        .iter()
+        .enumerate()
+        .map(|(nth, seen)| {
+            let seen = seen.clone();
+            let builder = scene.broker.push_consumer(&format!("g{nth}"));
+            let builder = builder.subscribe("t", "*").unwrap().threads(1 + nth).pull_batch(1 + nth);
+            builder.start(move |delivery| seen.note(number(delivery))).unwrap()
+        })
+        .collect();
+    send(&scene.broker.producer(), "t", 0..1000);
+    wait_for("all", || seen.iter().all(|seen| seen.len() == 1000));
+    consumers.into_iter().for_each(rocklet::PushConsumer::shutdown);
+    seen.iter().for_each(|seen| seen.assert_each_once(0..1000));
+}
+
+/// The attempts of every message.
+type Attempts = Arc<Mutex<BTreeMap<u32, Vec<u32>>>>;
+
+#[test]
+fn b_113_a_failed_message_and_a_panic_are_delivered_again() {
+    let scene = scene();
+    send(&scene.broker.producer(), "t", 0..100);
+    let attempts = Attempts::default();
     let noted = attempts.clone();
-    let _consumer = broker
-        .push_consumer("g")
-        .subscribe("t", Filter::ALL)?
-        .retry_delay(Duration::from_millis(5))
-        .start(move |delivery: &Delivery<'_>| {
-            let id = delivery.position();
-            noted.lock().unwrap().entry(id).or_default().push(delivery.attempt());
-            match (id / 8 % 10, delivery.attempt()) {
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let builder = builder.retry_delay(Duration::from_millis(1)).name("b113").threads(3);
+    let consumer = builder
+        .start(move |delivery| {
+            let (nth, attempt) = (number(delivery), delivery.attempt());
+            noted.lock().unwrap().entry(nth).or_default().push(attempt);
+            match (nth % 10, attempt) {
                 (0, 0) => panic!("planted"),
                 (1, 0 | 1) => Outcome::Failed("planted".to_owned()),
+                (2, 0 | 1) => std::panic::panic_any(Bomb),
+                (3, 0) => Err::<(), _>(std::fmt::Error)
+                    .map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Success),
                 _ => Outcome::Success,
             }
-        })?;
-    wait_for("commit of all", || committed(&broker, "g", "t") == 100);
-    let attempts = attempts.lock().unwrap();
-    for (id, attempts) in &*attempts {
-        let expected: &[u32] = match id / 8 % 10 {
-            0 => &[0, 1],
-            1 => &[0, 1, 2],
+        })
+        .unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 100);
+    for (nth, attempts) in &*attempts.lock().unwrap() {
+        let expected: &[u32] = match nth % 10 {
+            0 | 3 => &[0, 1],
+            1 | 2 => &[0, 1, 2],
             _ => &[0],
         };
-        assert_eq!(attempts, expected);
+        assert_eq!(attempts, expected, "{nth}");
     }
-    Ok(())
+    wait_for("all workers", || threads("rocklet-b113") == 3);
+    let stats = scene.broker.stats();
+    assert_eq!((stats.delivered, stats.failed, stats.panicked), (100, 60, 30));
+    consumer.shutdown();
+    // Common checks again after a reopen: nothing comes back.
+    let scene = scene.reopen();
+    let mut pull = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert!(pull.poll(Duration::ZERO).unwrap().is_empty());
+}
+
+#[test]
+fn a_result_tells_the_outcome() {
+    let scene = scene();
+    send(&scene.broker.producer(), "t", 0..10);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder
+        .retry_delay(Duration::from_millis(1))
+        .start(move |delivery: &Delivery<'_>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            if delivery.attempt() == 0 { Err("not yet") } else { Ok(()) }
+        })
+        .unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 10);
+    assert_eq!(calls.load(Ordering::Relaxed), 20);
+}
+
+#[test]
+fn a_type_may_be_the_listener() {
+    struct Counting(Seen);
+    impl Listener for Counting {
+        fn consume(&self, delivery: &Delivery<'_>) -> Outcome {
+            self.0.note(number(delivery));
+            Outcome::Success
+        }
+    }
+    let scene = scene();
+    send(&scene.broker.producer(), "t", 0..10);
+    let seen = Seen::default();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder.start_listener(Counting(seen.clone())).unwrap();
+    wait_for("all", || seen.len() == 10);
+}
+
+#[test]
+fn pq_5_conc_11_a_failing_message_pins_the_commit_and_nothing_else() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    send(&scene.broker.producer(), "t", 0..200);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let heal = Arc::new(AtomicUsize::new(0));
+    let healed = heal.clone();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder
+        .retry_delay(Duration::from_millis(1))
+        .start(move |delivery| {
+            if number(delivery) == 50 && healed.load(Ordering::Acquire) == 0 {
+                return Outcome::Failed("planted".to_owned());
+            }
+            noted.note(number(delivery));
+            Outcome::Success
+        })
+        .unwrap();
+    wait_for("all others", || seen.len() == 199);
+    wait_for("commit up to the failing one", || committed(&scene.broker, "g", "t") == 50);
+    wait_for("many attempts", || scene.broker.stats().failed > 20);
+    assert_eq!(committed(&scene.broker, "g", "t"), 50);
+    heal.store(1, Ordering::Release);
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 200);
+    seen.assert_each_once(0..200);
+}
+
+#[test]
+fn a_listener_may_send_to_its_own_topic() {
+    let scene = scene();
+    send(&scene.broker.producer(), "t", 0..1);
+    let seen = Seen::default();
+    let (noted, producer) = (seen.clone(), scene.broker.producer());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder
+        .start(move |delivery| {
+            let nth = number(delivery);
+            noted.note(nth);
+            if nth < 500 {
+                producer.send(&Message::new("t", body(nth + 1)))?;
+            }
+            Ok::<(), rocklet::Error>(())
+        })
+        .unwrap();
+    wait_for("all", || seen.len() == 501);
+    seen.assert_each_once(0..501);
+}
+
+#[test]
+fn a_listener_goes_on_behind_what_retention_has_dropped() {
+    let scene = scene_with(|builder| builder.segment_bytes(64 << 10));
+    scene.broker.create_topic("t", 1).unwrap();
+    let receipts: Vec<_> = (0..40)
+        .map(|nth| {
+            let message = Message::new("t", body(nth)).property("p", "v".repeat(8000));
+            scene.broker.producer().send(&message).unwrap()
+        })
+        .collect();
+    let builder = || scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    builder().start(|_| Err::<(), _>("planted")).unwrap().shutdown();
+    assert!(scene.broker.drop_before(receipts[30].position).unwrap() > 0);
+    let min = scene.broker.min_offset(&q("t", 0)).unwrap();
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let _consumer = builder().start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 40);
+    assert_eq!(seen.len() as u64, 40 - min);
+}
+
+#[test]
+fn a_waiting_retry_is_left_to_the_next_start() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    send(&scene.broker.producer(), "t", 0..10);
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder
+        .retry_delay(Duration::from_secs(86_400))
+        .start(|delivery| if number(delivery) == 4 { Err("planted") } else { Ok(()) })
+        .unwrap();
+    wait_for("all others", || scene.broker.stats().delivered == 9);
+    returns("shutdown", move || consumer.shutdown());
+    assert_eq!(committed(&scene.broker, "g", "t"), 4);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 10);
+    assert!(seen.has(4) && !seen.has(3));
+}
+
+#[test]
+fn a_stopped_consumer_leaves_no_message_in_the_timer() {
+    let scene = scene_with(|builder| builder.segment_bytes(64 << 10));
+    scene.broker.create_topic("t", 1).unwrap();
+    let message = Message::new("t", vec![7; 8000]);
+    let producer = scene.broker.producer();
+    let positions: Vec<u64> = (0..40).map(|_| producer.send(&message).unwrap().position).collect();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let builder = builder.retry_delay(Duration::from_secs(86_400));
+    let consumer = builder.start(|_| Err::<(), _>("planted")).unwrap();
+    wait_for("failures", || scene.broker.stats().failed == 40);
+    consumer.shutdown();
+    // A file that nobody holds is kept for another life when it is dropped.
+    assert!(scene.broker.drop_before(positions[30]).unwrap() > 0);
+    let files = std::fs::read_dir(scene.dir.path().join("commitlog")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+    assert!(names.into_iter().any(|name| name.starts_with("spare")));
 }

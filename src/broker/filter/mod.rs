@@ -110,10 +110,28 @@ impl TryFrom<String> for Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Message;
     use crate::string_hash::string_hash;
 
     fn passes(filter: &Filter, tag: Option<&str>) -> bool {
         filter.passes_hash(tag.map_or(0, string_hash)) && filter.passes_tag(tag)
+    }
+
+    #[test]
+    fn b_152_a_tag_is_accepted_exactly_if_an_expression_can_name_it() {
+        let tagged = |tag| Message::new("t", b"x").tag(tag);
+        for tag in
+            ["a", "Aa", "a b", "a|b", "|", "|a", "a|", "*", "\u{3000}", "a\u{a0}", "\u{6807}"]
+        {
+            tagged(tag).validate(1).unwrap();
+            // `*` alone means everything, so the tag needs company.
+            let filter = Filter::tags(&format!("other || {tag}")).unwrap();
+            assert!(filter.passes_tag(Some(tag)), "{tag:?}");
+            assert!(filter.passes_hash(tagged(tag).tag_hash()), "{tag:?}");
+        }
+        for tag in ["", " ", " a", "a ", "\ta", "a||b", "||", "|||", "a\u{1}", "a\u{2}b"] {
+            assert!(tagged(tag).validate(1).is_err(), "{tag:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,148 @@
+//! What is measured, against whom, and how many messages that takes.
+
+use std::fmt;
+
+use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet};
+use Work::{Append, Read, Relay, Send, SendHeard};
+
+/// Bytes that the log of one run takes up, at most.
+const VOLUME: u64 = 512 << 20;
+/// Header, topic and tag of a record and its index entry, about.
+const OVERHEAD: u64 = 96;
+/// Messages come in whole batches for every number of producers.
+const GRAIN: u64 = 2048;
+/// Messages a second where the pace is given.
+pub(crate) const PACE: u64 = 20_000;
+/// Until the send has returned, then until the consumer has it, in microseconds.
+const TIMES: &[&str] = &["p50", "p99", "p99.9", "p50 seen", "p99 seen", "p99.9 seen"];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Work {
+    /// Producers send as fast as they can.
+    Append,
+    /// One consumer pulls a full queue from its start to its end.
+    Read,
+    /// One producer, one group, until the offset after the last message is committed.
+    Relay,
+    /// One producer sends at [`PACE`]: how long after its due time does each send return?
+    Send,
+    /// The same with a consumer that falls asleep in between: and how long until it has it?
+    SendHeard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Contender {
+    Rocklet,
+    /// rocklet with one producer.
+    Alone,
+    /// A child process of `benches/peers`.
+    Peer(&'static str),
+    /// crossbeam-channel, bounded, moving `Box<[u8]>`.
+    Channel,
+    /// A clock read and a copy in memory.
+    Memory,
+    /// A thread that waits in `park`.
+    Park,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) work: Work,
+    pub(crate) size: usize,
+    pub(crate) producers: usize,
+    pub(crate) batch: usize,
+    /// Queues that the producers spread over.
+    pub(crate) queues: u16,
+    pub(crate) against: Vec<Contender>,
+}
+
+pub(crate) fn all() -> Vec<Case> {
+    let (khata, commitlog) = (Peer("khata-rs"), Peer("commitlog"));
+    let (copy, crc) = (Peer("mapped-copy"), Peer("mapped-copy-crc"));
+    let mut cases = Vec::new();
+    for size in [16, 256, 1024, 16 << 10] {
+        cases.push(Case::new(
+            Append,
+            size,
+            &[khata, commitlog, Peer("mapped-ahead-crc"), crc, copy],
+        ));
+        for producers in [2, 8] {
+            cases.push(Case { producers, ..Case::new(Append, size, &[Alone, commitlog, crc]) });
+        }
+    }
+    let several = Case::new(Append, 256, &[Alone, commitlog, crc]);
+    cases.push(Case { producers: 8, queues: 8, ..several });
+    cases.push(Case { batch: 256, ..Case::new(Append, 256, &[commitlog, crc]) });
+    cases.push(Case::new(Read, 1024, &[khata, commitlog, crc, copy]));
+    cases.extend([256, 1024].map(|size| Case::new(Relay, size, &[khata, commitlog, Channel])));
+    cases.push(Case::new(Send, 256, &[Memory]));
+    cases.push(Case::new(SendHeard, 256, &[Channel, Park]));
+    cases
+}
+
+impl Case {
+    fn new(work: Work, size: usize, against: &[Contender]) -> Self {
+        Self { work, size, producers: 1, batch: 1, queues: 1, against: against.to_vec() }
+    }
+
+    pub(crate) fn alone(&self) -> Self {
+        Self { producers: 1, queues: 1, ..self.clone() }
+    }
+
+    pub(crate) fn messages(&self, divisor: u64) -> u64 {
+        match self.work {
+            Append | Read | Relay => {
+                let most = (VOLUME / (self.size as u64 + OVERHEAD)).min(2 << 20) / divisor;
+                most.next_multiple_of(GRAIN)
+            }
+            Send | SendHeard => 3 * PACE / divisor,
+        }
+    }
+
+    pub(crate) fn bytes(&self, messages: u64) -> u64 {
+        messages * (self.size as u64 + OVERHEAD)
+    }
+
+    /// The units of what a run measures; of rates more is better, of times less.
+    pub(crate) fn units(&self) -> &'static [&'static str] {
+        match self.work {
+            Append | Read | Relay => &["msg/s"],
+            Send => &TIMES[..3],
+            SendHeard => TIMES,
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = self.size;
+        match self.work {
+            Append => write!(f, "append {size} B, {}P", self.producers)?,
+            Read => write!(f, "pull read {size} B")?,
+            Relay => write!(f, "end to end {size} B, 1P+1C")?,
+            Send => write!(f, "send latency {size} B, {PACE}/s")?,
+            SendHeard => write!(f, "send latency {size} B, {PACE}/s, 1C")?,
+        }
+        match (self.queues, self.batch) {
+            (1, 1) => Ok(()),
+            (1, batch) => write!(f, ", batches of {batch}"),
+            (queues, _) => write!(f, ", {queues} queues"),
+        }
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rocklet => "rocklet",
+            Alone => "rocklet, one producer",
+            Peer("mapped-copy") => "limit: mapped file",
+            Peer("mapped-copy-crc") => "limit: mapped file, CRC",
+            Peer("mapped-ahead-crc") => "limit: mapped file, CRC, populating",
+            Peer(name) => name,
+            Channel => "crossbeam-channel (memory)",
+            Memory => "limit: clock and memcpy",
+            Park => "limit: park and unpark",
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! References that run in this process: a channel, a paced copy, a parked thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{hint, thread};
+
+use crossbeam::channel;
+use hdrhistogram::Histogram;
+
+use crate::Fallible;
+use crate::cases::{Case, PACE};
+use crate::payload::{Check, Payload};
+
+/// Messages in the channel: the producer seldom waits, and they stay in the cache.
+const DEPTH: usize = 4096;
+
+/// A message is a fresh `Box<[u8]>`, as a program would send it; the receiver blocks.
+pub(crate) fn relay_channel(case: &Case, messages: u64) -> Fallible<Vec<f64>> {
+    let (check, mut payload) = (Check::new(case.size, 1), Payload::new(case.size));
+    let (sender, receiver) = channel::bounded::<Box<[u8]>>(DEPTH);
+    let seconds = thread::scope(|scope| {
+        let check = &check;
+        let began = Instant::now();
+        let consumer = scope.spawn(move || {
+            receiver.iter().for_each(|body| _ = check.see(&body));
+            began.elapsed()
+        });
+        (0..messages).try_for_each(|sequence| sender.send(payload.stamp(0, sequence).into()))?;
+        drop(sender);
+        Fallible::Ok(consumer.join().map_err(|_| "the receiver panicked")?.as_secs_f64())
+    })?;
+    check.finish(messages)?;
+    Ok(vec![messages as f64 / seconds])
+}
+
+/// The receiver falls asleep between two messages, so that most sends have to wake it.
+pub(crate) fn pace_channel(case: &Case, messages: u64) -> Fallible<Vec<f64>> {
+    let (check, mut payload) = (Check::new(case.size, 1), Payload::new(case.size));
+    let (sender, receiver) = channel::bounded::<Box<[u8]>>(DEPTH);
+    let (pace, arrivals) = (Pace::new(), Arrivals::new()?);
+    let sends = thread::scope(|scope| {
+        let (check, arrivals) = (&check, &arrivals);
+        scope.spawn(move || receiver.iter().for_each(|body| arrivals.see(&pace, check.see(&body))));
+        pace.send(messages, move |sequence| Ok(sender.send(payload.stamp(0, sequence).into())?))
+    })?;
+    check.finish(messages)?;
+    Ok([sends, arrivals.percentiles()].concat())
+}
+
+/// The least that a send can be: read the clock, copy the body into a ring of memory.
+pub(crate) fn pace_copy(case: &Case, messages: u64) -> Fallible<Vec<f64>> {
+    let (mut payload, mut ring) = (Payload::new(case.size), vec![0; 16 << 20]);
+    let slots = (ring.len() / case.size) as u64;
+    Pace::new().send(messages, |sequence| {
+        let start = (sequence % slots) as usize * case.size;
+        ring[start..start + case.size].copy_from_slice(payload.stamp(0, sequence));
+        hint::black_box((&mut ring, Instant::now()));
+        Ok(())
+    })
+}
+
+/// The least that waking a thread can be.
+pub(crate) fn pace_park(messages: u64) -> Fallible<Vec<f64>> {
+    let (pace, arrivals, sent) = (Pace::new(), Arrivals::new()?, AtomicU64::new(0));
+    let sends = thread::scope(|scope| {
+        let sleeper = scope.spawn(|| {
+            for sequence in 0..messages {
+                while sent.load(Ordering::Acquire) <= sequence {
+                    thread::park();
+                }
+                arrivals.see(&pace, sequence);
+            }
+        });
+        pace.send(messages, |sequence| {
+            sent.store(sequence + 1, Ordering::Release);
+            sleeper.thread().unpark();
+            Ok(())
+        })
+    })?;
+    Ok([sends, arrivals.percentiles()].concat())
+}
+
+/// When each message is due. Times count from there, not from when a late sender came to it, so
+/// that a stall counts for every message that it holds up.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    first: Instant,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self { first: Instant::now() + Duration::from_millis(50) }
+    }
+
+    /// Percentiles of how long after its due time each `send` returned.
+    pub(crate) fn send(
+        &self,
+        messages: u64,
+        mut send: impl FnMut(u64) -> Fallible<()>,
+    ) -> Fallible<Vec<f64>> {
+        let sends = Arrivals::new()?;
+        for sequence in 0..messages {
+            while Instant::now() < self.due(sequence) {
+                hint::spin_loop();
+            }
+            send(sequence)?;
+            sends.see(self, sequence);
+        }
+        Ok(sends.percentiles())
+    }
+
+    fn due(&self, sequence: u64) -> Instant {
+        self.first + Duration::from_nanos(sequence * 1_000_000_000 / PACE)
+    }
+}
+
+/// How long after its due time each message was seen.
+pub(crate) struct Arrivals(Mutex<Histogram<u64>>);
+
+impl Arrivals {
+    pub(crate) fn new() -> Fallible<Self> {
+        Ok(Self(Mutex::new(Histogram::new_with_bounds(1, 60_000_000_000, 3)?)))
+    }
+
+    #[inline]
+    pub(crate) fn see(&self, pace: &Pace, sequence: u64) {
+        let late = pace.due(sequence).elapsed().as_nanos() as u64;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(late);
+    }
+
+    /// In microseconds.
+    pub(crate) fn percentiles(&self) -> Vec<f64> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        [0.5, 0.99, 0.999].map(|part| seen.value_at_quantile(part) as f64 / 1e3).to_vec()
+    }
+}

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The examples run as they stand: each exits with an error if what it counted is off.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset RUSTFLAGS
+
+cargo run --release --example quickstart
+cargo run --release --example flights
+if [ -f ci/flights-kill.sh ]; then
+    bash ci/flights-kill.sh
+fi

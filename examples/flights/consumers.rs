@@ -1,0 +1,194 @@
+//! The three consumers of the topic `flights`.
+
+use crate::Result;
+use crate::kill::KillSwitch;
+use crate::log::{FLIGHTS, QUEUES};
+use crate::rows::Row;
+use crate::seen::Recorder;
+use rocklet::{Broker, Delivery, Filter, PushConsumer, QueueId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How many members share the queues in the group of 3.
+pub(crate) const MEMBERS: usize = 3;
+/// How many rows a member reads at once, and the pull consumer polls.
+const RUN: usize = 32;
+/// Without any progress for so long, the program reports a failure instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who consumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consumer {
+    /// The clustering group of three members.
+    GroupOf3,
+    /// The group that wants two of the three airports.
+    JfkOrLga,
+    /// The pull consumer.
+    Pull,
+}
+
+impl Consumer {
+    /// All three.
+    pub(crate) const ALL: [Self; 3] = [Self::GroupOf3, Self::JfkOrLga, Self::Pull];
+
+    /// Returns the name of its group.
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Self::GroupOf3 => "group-of-3",
+            Self::JfkOrLga => "jfk-or-lga",
+            Self::Pull => "pull",
+        }
+    }
+
+    /// Returns the consumer whose group has this name.
+    pub(crate) fn from_group(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|consumer| consumer.group() == name)
+    }
+
+    /// Returns what the table calls it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::GroupOf3 => "the group of 3",
+            Self::JfkOrLga => "JFK || LGA",
+            Self::Pull => "the pull consumer",
+        }
+    }
+
+    /// Whether the row is for this consumer, found without the queue's own filter.
+    pub(crate) fn wants(self, row: &Row<'_>) -> bool {
+        self != Self::JfkOrLga || matches!(row.origin(), Some("JFK" | "LGA"))
+    }
+
+    /// Returns how many rows at most are recorded but not yet committed at any moment.
+    ///
+    /// A member has one worker, which finishes and commits the run it read before it reads the
+    /// next; the pull consumer commits each poll before the next. So a kill makes each of them
+    /// repeat at most one run.
+    pub(crate) fn in_flight(self) -> u64 {
+        let members = if self == Self::GroupOf3 { MEMBERS } else { 1 };
+        (members * RUN) as u64
+    }
+}
+
+/// The running consumers.
+#[derive(Debug)]
+pub(crate) struct Consumers {
+    broker: Broker,
+    members: Vec<PushConsumer>,
+    filtered: PushConsumer,
+    pulling: JoinHandle<Result<()>>,
+    all_sent: Arc<AtomicBool>,
+}
+
+impl Consumers {
+    /// Starts them.
+    pub(crate) fn start(broker: &Broker, run: u64, kill: KillSwitch) -> Result<Self> {
+        let kill = Arc::new(kill);
+        let members = (1..=MEMBERS)
+            .map(|member| {
+                let (kill, recorder) =
+                    (Arc::clone(&kill), Recorder::new(broker, Consumer::GroupOf3, run));
+                broker
+                    .push_consumer(Consumer::GroupOf3.group())
+                    .name(format!("member-{member}"))
+                    .subscribe(FLIGHTS, Filter::ALL)?
+                    .threads(1)
+                    .pull_batch(RUN)
+                    .start(move |flight: &Delivery<'_>| -> Result<()> {
+                        recorder.record(flight)?;
+                        kill.consumed_one();
+                        Ok(())
+                    })
+            })
+            .collect::<rocklet::Result<_>>()?;
+
+        let recorder = Recorder::new(broker, Consumer::JfkOrLga, run);
+        let filtered = broker
+            .push_consumer(Consumer::JfkOrLga.group())
+            .subscribe(FLIGHTS, "JFK || LGA")?
+            .threads(1)
+            .pull_batch(RUN)
+            .start(move |flight: &Delivery<'_>| recorder.record(flight))?;
+
+        let all_sent = Arc::new(AtomicBool::new(false));
+        let pulling = {
+            let (broker, all_sent) = (broker.clone(), Arc::clone(&all_sent));
+            thread::spawn(move || pull(&broker, run, &all_sent))
+        };
+        Ok(Self { broker: broker.clone(), members, filtered, pulling, all_sent })
+    }
+
+    /// Waits until the members of the group of 3 have shared the queues, and returns who has which.
+    pub(crate) fn shares(&self) -> Result<Vec<Vec<QueueId>>> {
+        let shares = || self.members.iter().map(PushConsumer::assignment).collect::<Vec<_>>();
+        let share = usize::from(QUEUES) / MEMBERS;
+        wait_for("sharing the queues", u64::from(QUEUES), || {
+            Ok(shares().iter().map(|queues| queues.len().min(share) as u64).sum())
+        })?;
+        Ok(shares())
+    }
+
+    /// Waits until all that was sent is consumed and committed, then stops.
+    pub(crate) fn finish(self) -> Result<()> {
+        self.all_sent.store(true, Ordering::Release);
+        let sent = sum_of_queues(&self.broker, |queue| self.broker.max_offset(queue))?;
+        for consumer in [Consumer::GroupOf3, Consumer::JfkOrLga] {
+            wait_for(consumer.title(), sent, || committed(&self.broker, consumer))?;
+        }
+        for consumer in self.members.into_iter().chain([self.filtered]) {
+            consumer.shutdown();
+        }
+        self.pulling.join().map_err(|_| "the thread of the pull consumer panicked")?
+    }
+}
+
+/// Pulls until everything is sent, recorded and committed.
+fn pull(broker: &Broker, run: u64, all_sent: &AtomicBool) -> Result<()> {
+    let recorder = Recorder::new(broker, Consumer::Pull, run);
+    let mut consumer = broker
+        .pull_consumer(Consumer::Pull.group())
+        .subscribe(FLIGHTS, Filter::ALL)?
+        .batch(RUN)
+        .start()?;
+    loop {
+        // Asked before the poll: nothing can be sent between an empty poll and the end.
+        let last_round = all_sent.load(Ordering::Acquire);
+        let flights = consumer.poll(Duration::from_millis(100))?;
+        if flights.is_empty() && last_round {
+            consumer.close();
+            return Ok(());
+        }
+        for flight in &flights {
+            recorder.record(&flight)?;
+        }
+        consumer.commit()?;
+    }
+}
+
+fn committed(broker: &Broker, consumer: Consumer) -> Result<u64> {
+    sum_of_queues(broker, |queue| Ok(broker.committed(consumer.group(), queue)?.unwrap_or(0)))
+}
+
+fn sum_of_queues(
+    broker: &Broker,
+    offset: impl Fn(&QueueId) -> rocklet::Result<u64>,
+) -> Result<u64> {
+    Ok(broker.queues(FLIGHTS)?.iter().map(offset).sum::<rocklet::Result<u64>>()?)
+}
+
+/// Waits until `count` has reached `target`, and gives up when it stands still.
+fn wait_for(what: &str, target: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
+    let (mut reached, mut since) = (count()?, Instant::now());
+    while reached < target {
+        thread::sleep(Duration::from_millis(5));
+        let now = count()?;
+        if now != reached {
+            (reached, since) = (now, Instant::now());
+        } else if since.elapsed() > PATIENCE {
+            return Err(format!("{what} stands still at {reached} of {target}").into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! A directory whose calls are counted and can be made to fail.
+
+use crate::storage::{Directory, Region, Storage, StorageFile};
+use crate::sync::{Arc, Mutex, Rank};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Call {
+    List,
+    MakeFolder,
+    Open,
+    Create,
+    Rename,
+    Unlink,
+    SyncFolder,
+    Len,
+    Read,
+    Write,
+    Sync,
+    Map,
+    SyncRange,
+    Truncate,
+}
+
+/// The real directory behind a plan of failures.
+#[derive(Debug)]
+pub(super) struct Faulty {
+    inner: Directory,
+    plan: Arc<Plan>,
+}
+
+#[derive(Debug)]
+struct Plan {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: BTreeMap<Call, u64>,
+    read: u64,
+    fault: Option<Fault>,
+    failed: bool,
+}
+
+#[derive(Debug)]
+struct Fault {
+    call: Option<Call>,
+    after: u64,
+    times: u64,
+    kind: io::ErrorKind,
+}
+
+impl Faulty {
+    pub(super) fn new(dir: &Path) -> Arc<Self> {
+        let plan = Arc::new(Plan { state: Mutex::new(Rank::Signal, State::default()) });
+        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan })
+    }
+
+    /// After `after` more calls of that kind (of any, if `None`), `times` of them fail.
+    pub(super) fn fail(&self, call: Option<Call>, after: u64, times: u64, kind: io::ErrorKind) {
+        let mut state = self.plan.state.lock();
+        state.fault = Some(Fault { call, after, times, kind });
+        state.failed = false;
+    }
+
+    pub(super) fn heal(&self) {
+        self.plan.state.lock().fault = None;
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.plan.state.lock().failed
+    }
+
+    pub(super) fn count(&self, call: Call) -> u64 {
+        self.plan.state.lock().counts.get(&call).copied().unwrap_or(0)
+    }
+
+    /// Bytes read through calls.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.plan.state.lock().read
+    }
+
+    fn file(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
+        Arc::new(FaultyFile { inner, plan: self.plan.clone() })
+    }
+}
+
+impl Plan {
+    fn pass(&self, call: Call) -> io::Result<()> {
+        let mut state = self.state.lock();
+        *state.counts.entry(call).or_default() += 1;
+        let Some(fault) = &mut state.fault else { return Ok(()) };
+        if fault.call.is_some_and(|only| only != call) {
+            return Ok(());
+        }
+        if fault.after > 0 {
+            fault.after -= 1;
+            return Ok(());
+        }
+        if fault.times == 0 {
+            return Ok(());
+        }
+        fault.times -= 1;
+        let kind = fault.kind;
+        state.failed = true;
+        Err(io::Error::new(kind, "made to fail"))
+    }
+}
+
+impl Storage for Faulty {
+    fn lock(&self) -> io::Result<bool> {
+        self.inner.lock()
+    }
+
+    fn unlock(&self) {
+        self.inner.unlock();
+    }
+
+    fn make_folder(&self, folder: &str) -> io::Result<()> {
+        self.plan.pass(Call::MakeFolder)?;
+        self.inner.make_folder(folder)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        self.plan.pass(Call::List)?;
+        self.inner.list(folder)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.plan.pass(Call::Open)?;
+        self.inner.open(name).map(|file| self.file(file))
+    }
+
+    fn create(&self, name: &str, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        self.plan.pass(Call::Create)?;
+        self.inner.create(name, len).map(|file| self.file(file))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.plan.pass(Call::Rename)?;
+        self.inner.rename(from, to)
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        self.plan.pass(Call::Unlink)?;
+        self.inner.unlink(name)
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        self.plan.pass(Call::SyncFolder)?;
+        self.inner.sync_folder(folder)
+    }
+
+    fn boot_id(&self) -> [u8; 16] {
+        self.inner.boot_id()
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        self.inner.random()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.inner.path(name)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    inner: Arc<dyn StorageFile>,
+    plan: Arc<Plan>,
+}
+
+impl StorageFile for FaultyFile {
+    fn len(&self) -> io::Result<u64> {
+        self.plan.pass(Call::Len)?;
+        self.inner.len()
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.plan.pass(Call::Read)?;
+        self.plan.state.lock().read += bytes.len() as u64;
+        self.inner.read_at(at, bytes)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.plan.pass(Call::Write)?;
+        self.inner.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.plan.pass(Call::Sync)?;
+        self.inner.sync()
+    }
+
+    fn map(&self) -> io::Result<Region> {
+        self.plan.pass(Call::Map)?;
+        let mut region = self.inner.map()?;
+        let plan = self.plan.clone();
+        region.before_sync = Some(Box::new(move || plan.pass(Call::SyncRange)));
+        Ok(region)
+    }
+
+    fn truncate(&self, len: u64) -> io::Result<()> {
+        self.plan.pass(Call::Truncate)?;
+        self.inner.truncate(len)
+    }
+}

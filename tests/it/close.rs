@@ -1,0 +1,257 @@
+//! Closing while others call in (B-161), and what a close leaves behind.
+
+use crate::support::*;
+use rocklet::{AssignStrategy, Assignment, Broker, Error, Message, QueueId, Result};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nothing but `Closed` may go wrong.
+fn open_still<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(Error::Closed) => None,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+fn keep_sending(broker: &Broker, sent: &AtomicU64, batch: bool) {
+    let producer = broker.producer();
+    let messages = [Message::new("t", body(1)).tag("a"), Message::new("t", body(2))];
+    loop {
+        let count = if batch {
+            open_still(producer.send_batch(&messages)).map(|receipts| receipts.len())
+        } else {
+            open_still(producer.send(&messages[0])).map(|_| 1)
+        };
+        let Some(count) = count else { return };
+        sent.fetch_add(count as u64, Ordering::Relaxed);
+    }
+}
+
+fn keep_joining(broker: &Broker, group: &str) {
+    loop {
+        let builder = broker.push_consumer(group).subscribe("t", "*").unwrap().threads(1);
+        if open_still(builder.start(|_| ())).is_none() {
+            return;
+        }
+    }
+}
+
+fn keep_polling(broker: &Broker) {
+    loop {
+        let builder = broker.pull_consumer("p").subscribe("t", "a").unwrap();
+        let Some(mut pull) = open_still(builder.start()) else { return };
+        for _ in 0..3 {
+            let polled = open_still(pull.poll(Duration::from_micros(100)));
+            if polled.is_none() || open_still(pull.commit()).is_none() {
+                return;
+            }
+            for queue in pull.assignment() {
+                let _ = open_still(pull.pull(&queue, 0, 10));
+                match pull.seek(&queue, 0) {
+                    Ok(()) | Err(Error::Closed | Error::NotAssigned { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+}
+
+fn keep_asking(broker: &Broker) {
+    for nth in 0.. {
+        let _ = broker.stats();
+        if nth < 20 && open_still(broker.create_topic(&format!("t{nth}"), 3)).is_none() {
+            return;
+        }
+        if open_still(broker.flush()).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn b_161_close_while_others_call_in() {
+    returns_in("200 rounds", 3 * SOON, || {
+        for round in 0..200_u64 {
+            let dir = tempfile::tempdir().unwrap();
+            let open = || Broker::builder(dir.path()).segment_bytes(64 << 10).open().unwrap();
+            let (broker, sent) = (open(), AtomicU64::new(0));
+            std::thread::scope(|scope| {
+                let broker = &broker;
+                scope.spawn(|| keep_sending(broker, &sent, false));
+                scope.spawn(|| keep_sending(broker, &sent, true));
+                scope.spawn(|| keep_joining(broker, "g"));
+                scope.spawn(|| keep_joining(broker, "h"));
+                scope.spawn(|| keep_polling(broker));
+                scope.spawn(|| keep_asking(broker));
+                std::thread::sleep(Duration::from_micros(round * 37 % 4000));
+                if round % 5 == 0 {
+                    scope.spawn(|| broker.close().unwrap());
+                }
+                broker.close().unwrap();
+                // Closed means closed: whoever still holds a handle holds nobody up.
+                assert!(open().recovery_report().clean);
+            });
+            assert_eq!((broker.stats().consumers, broker.stats().held), (0, 0));
+            let reopened = open();
+            assert!(reopened.recovery_report().clean, "round {round}");
+            assert_eq!(stored(&reopened, "t"), sent.load(Ordering::Relaxed));
+        }
+    });
+}
+
+/// As `returns`, for what takes longer.
+fn returns_in(what: &str, limit: Duration, call: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(call);
+    let start = std::time::Instant::now();
+    while !thread.is_finished() {
+        assert!(start.elapsed() < limit, "{what} did not end within {limit:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn a_second_close_and_a_drop_after_it_do_nothing() {
+    let Scene { broker, dir } = scene();
+    send(&broker.producer(), "t", 0..10);
+    broker.close().unwrap();
+    broker.close().unwrap();
+    let reopened = small(dir.path()).open().unwrap();
+    broker.close().unwrap();
+    drop(broker);
+    send(&reopened.producer(), "t", 0..10);
+    assert_eq!(stored(&reopened, "t"), 20);
+}
+
+#[test]
+fn closing_stops_consumers_and_starting_is_refused() {
+    let Scene { broker, dir: _dir } = scene();
+    send(&broker.producer(), "t", 0..100);
+    let push = || broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = push().start(|_| ()).unwrap();
+    let mut pull = broker.pull_consumer("p").subscribe("t", "*").unwrap().start().unwrap();
+    broker.close().unwrap();
+    assert!(consumer.assignment().is_empty());
+    assert!(matches!(pull.poll(SOON), Err(Error::Closed)));
+    assert!(matches!(push().start(|_| ()), Err(Error::Closed)));
+    let again = broker.pull_consumer("p").subscribe("t", "*").unwrap().start();
+    assert!(matches!(again, Err(Error::Closed)));
+    assert_eq!((broker.stats().consumers, broker.stats().held), (0, 0));
+    returns("shutdown", move || consumer.shutdown());
+}
+
+#[test]
+fn a_poll_that_sleeps_is_woken_by_the_close() {
+    let Scene { broker, dir: _dir } = scene();
+    let mut pull = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    broker.create_topic("t", 3).unwrap();
+    let polling = std::thread::spawn(move || pull.poll(Duration::MAX).map(|found| found.len()));
+    wait_for("a sleeping poll", || broker.stats().held == 3);
+    broker.close().unwrap();
+    assert!(matches!(polling.join().unwrap(), Err(Error::Closed)));
+    assert_eq!(broker.stats().held, 0);
+}
+
+#[test]
+fn close_waits_for_running_listeners_and_commits_what_they_finish() {
+    let Scene { broker, dir } = scene();
+    broker.create_topic("t", 1).unwrap();
+    send(&broker.producer(), "t", 0..100);
+    let door = Door::default();
+    let inside = door.clone();
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder.threads(2).start(move |_| inside.pass()).unwrap();
+    wait_for("two running listeners", || door.waiting() == 2);
+    let closing = {
+        let broker = broker.clone();
+        std::thread::spawn(move || broker.close().unwrap())
+    };
+    wait_for("the end of the member", || broker.stats().consumers == 0);
+    assert!(!closing.is_finished());
+    assert!(matches!(small(dir.path()).open(), Err(Error::Locked { .. })));
+    door.open();
+    closing.join().unwrap();
+    let delivered = broker.stats().delivered;
+    assert!(delivered >= 2);
+    assert_eq!(committed(&small(dir.path()).open().unwrap(), "g", "t"), delivered);
+}
+
+/// Closes the broker from inside a rebalance.
+#[derive(Debug)]
+struct Closing(Broker);
+
+impl AssignStrategy for Closing {
+    fn name(&self) -> &str {
+        "CLOSING"
+    }
+
+    fn assign(&self, queues: &[QueueId], members: &[String], _: &Assignment) -> Result<Assignment> {
+        if members.len() > 1 {
+            self.0.close()?;
+        }
+        Ok([(members[0].clone(), queues.to_vec())].into())
+    }
+}
+
+#[test]
+fn a_strategy_may_close_the_broker() {
+    let Scene { broker, dir } = scene();
+    broker.create_topic("t", 4).unwrap();
+    returns("joining", move || {
+        let join = || {
+            let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+            builder.strategy(Closing(broker.clone())).start(|_| ())
+        };
+        let first = join().unwrap();
+        assert!(matches!(join(), Err(Error::Closed)));
+        assert!(first.assignment().is_empty());
+        assert!(small(dir.path()).open().unwrap().recovery_report().clean);
+    });
+}
+
+#[test]
+fn a_closed_broker_leaves_no_thread_behind() {
+    // A child of its own: threads of other tests have the same names.
+    const CHILD: &str = "ROCKLET_TEST_THREADS";
+    if std::env::var_os(CHILD).is_none() {
+        let me = std::env::current_exe().unwrap();
+        let name = "close::a_closed_broker_leaves_no_thread_behind";
+        let mut child = std::process::Command::new(me);
+        let child = child.args(["--exact", name, "--test-threads=1"]).env(CHILD, "1");
+        let output = child.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open_files();
+    for round in 0..30 {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = small(dir.path()).open().unwrap();
+        let inside = broker.clone();
+        let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let consumer = builder
+            .start(move |_| {
+                if round % 3 == 0 {
+                    inside.close().unwrap()
+                } else {
+                    assert_eq!(inside.stats().topics, 1)
+                }
+            })
+            .unwrap();
+        send(&broker.producer(), "t", 0..if round % 3 == 0 { 1 } else { 10 });
+        match round % 3 {
+            0 => wait_for("the close", || broker.flush().is_err()),
+            1 => consumer.shutdown(),
+            _ => broker.close().unwrap(),
+        }
+        broker.close().unwrap();
+    }
+    wait_for("the end of all threads", || threads("rocklet-") == 0);
+    assert_eq!(open_files(), before);
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let left: Vec<&str> = maps.lines().filter(|map| map.contains("commitlog")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

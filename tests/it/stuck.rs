@@ -1,0 +1,146 @@
+//! Listeners that are slow or stuck, and what they must not hold up.
+
+use crate::support::*;
+use rocklet::Message;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+#[test]
+fn a_stuck_listener_holds_its_own_message_and_the_commit_of_its_queue() {
+    let scene = scene();
+    scene.broker.create_topic("t", 2).unwrap();
+    for nth in 0..300 {
+        send_to(&scene.broker, "t", (nth % 2) as u16, nth);
+    }
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder
+        .threads(2)
+        .start(move |delivery| {
+            if number(delivery) == 14 {
+                inside.pass();
+            }
+            noted.note(number(delivery));
+        })
+        .unwrap();
+    wait_for("all others", || seen.len() == 299 && door.waiting() == 1);
+    let committed = |queue| scene.broker.committed("g", &q("t", queue)).unwrap();
+    wait_for("commit of the other queue", || committed(1) == Some(150));
+    wait_for("commit below the stuck one", || committed(0) == Some(7));
+    door.open();
+    wait_for("commit of all", || committed(0) == Some(150));
+    seen.assert_each_once(0..300);
+}
+
+#[test]
+fn b_107_delivery_runs_ahead_of_a_stuck_message_by_a_bounded_span() {
+    let scene = scene();
+    scene.broker.create_topic("t", 2).unwrap();
+    for from in (0..10_000).step_by(100) {
+        let batch: Vec<_> =
+            (from..from + 100).map(|nth| Message::new("t", body(nth)).queue(0)).collect();
+        scene.broker.producer().send_batch(&batch).unwrap();
+    }
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder
+        .threads(2)
+        .start(move |delivery| {
+            if number(delivery) == 10 {
+                inside.pass();
+            }
+            noted.note(number(delivery));
+        })
+        .unwrap();
+    wait_for("the span", || seen.len() >= 2000);
+    // The other queue goes on, and meanwhile nothing more of the first one comes.
+    fill(&scene.broker, "t", 1, 20_000..20_100);
+    wait_for("the other queue", || seen.has(20_099));
+    let bound = 10 + 2000 + 32;
+    assert!(seen.len() <= bound + 100, "{} delivered", seen.len());
+    assert!((bound as u32..10_000).all(|nth| !seen.has(nth)));
+    door.open();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 10_100);
+    consumer.shutdown();
+    assert_eq!(seen.len(), 10_100);
+}
+
+#[test]
+fn b_114_the_configured_concurrency_is_reached_and_never_exceeded() {
+    let scene = scene();
+    scene.broker.create_topic("t", 50).unwrap();
+    send(&scene.broker.producer(), "t", 0..1000);
+    let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, most_seen) = (Seen::default(), most.clone());
+    let start = |threads, seen: Seen| {
+        let (inside, most) = (inside.clone(), most.clone());
+        let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let listener = move |delivery: &rocklet::Delivery<'_>| {
+            most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            seen.note(number(delivery));
+            inside.fetch_sub(1, Ordering::SeqCst);
+        };
+        builder.threads(threads).start(listener).unwrap()
+    };
+    let consumer = start(2, seen.clone());
+    wait_for("saturation", || seen.len() >= 300 && most_seen.load(Ordering::SeqCst) == 2);
+    // Stopped in the middle: what was begun is finished and committed, nothing else is lost.
+    returns("shutdown", move || consumer.shutdown());
+    let done = seen.len();
+    assert_eq!(committed(&scene.broker, "g", "t"), done as u64);
+    let consumer = start(3, seen.clone());
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 1000);
+    consumer.shutdown();
+    seen.assert_each_once(0..1000);
+    assert!(most_seen.load(Ordering::SeqCst) <= 3);
+}
+
+#[test]
+fn shutdown_waits_for_running_listeners_and_commits_what_they_finish() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    send(&scene.broker.producer(), "t", 0..100);
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder
+        .threads(2)
+        .start(move |delivery| {
+            inside.pass();
+            noted.note(number(delivery));
+        })
+        .unwrap();
+    wait_for("two running listeners", || door.waiting() == 2);
+    let stopping = std::thread::spawn(move || consumer.shutdown());
+    wait_for("revoked queue", || scene.broker.stats().consumers == 0);
+    assert!(!stopping.is_finished() && committed(&scene.broker, "g", "t") == 0);
+    door.open();
+    stopping.join().unwrap();
+    assert_eq!(committed(&scene.broker, "g", "t"), seen.len() as u64);
+    seen.assert_each_once(0..seen.len() as u32);
+}
+
+#[test]
+fn a_pool_that_is_stuck_as_a_whole_goes_on_when_it_is_freed() {
+    let scene = scene();
+    scene.broker.create_topic("t", 8).unwrap();
+    send(&scene.broker.producer(), "t", 0..400);
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _consumer = builder
+        .threads(3)
+        .start(move |delivery| {
+            inside.pass();
+            noted.note(number(delivery));
+        })
+        .unwrap();
+    wait_for("three running listeners", || door.waiting() == 3);
+    assert_eq!(seen.len(), 0);
+    door.open();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 400);
+    seen.assert_each_once(0..400);
+}

@@ -1,0 +1,118 @@
+//! Kills a process that sends, batches, creates topics and commits, again and again on the same
+//! directory, and checks after every kill that what it acknowledged is there, whole and once.
+//!
+//! `cargo test --test kill -- --rounds 1000 --seed 7` kills more often, with a chosen seed. The
+//! seed decides what is sent and when a kill is due; the scheduler has a say, too.
+#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "doors of the library")]
+
+mod ledger;
+mod worker;
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use ledger::Ledger;
+use rocklet::Broker;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use support::Random;
+use support::process::{LONG, Process, child_arguments};
+use support::runner::{Ignored, argument, run};
+use worker::Mode;
+
+/// In one directory, which grows and is compared as a whole in every round; and without `--rounds`.
+const ROUNDS: u64 = 50;
+
+fn main() -> ExitCode {
+    if let Some(arguments) = child_arguments() {
+        return worker::run(&arguments);
+    }
+    run(&[
+        ("kill_9_with_interval_flushes", || kill_again_and_again(Mode::Interval)),
+        ("kill_9_with_a_flush_for_every_message", || kill_again_and_again(Mode::EveryMessage)),
+    ])
+}
+
+fn kill_again_and_again(mode: Mode) -> Result<(), Ignored> {
+    let rounds = argument("--rounds").unwrap_or(ROUNDS);
+    let seed = argument("--seed").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("{rounds} rounds with {mode:?}, --seed {seed}");
+    let mut random = Random(seed);
+    for first in (0..rounds).step_by(ROUNDS as usize) {
+        fill_a_directory(mode, ROUNDS.min(rounds - first), &mut random);
+    }
+    Ok(())
+}
+
+fn fill_a_directory(mode: Mode, rounds: u64, random: &mut Random) {
+    let start = Instant::now();
+    let dir = tempfile::tempdir().unwrap();
+    let mut ledger = Ledger::default();
+    let mut workers = Workers { dir: dir.path(), mode, started: 0 };
+    for _ in 0..rounds {
+        if random.one_in(4) {
+            // Recovery may itself be killed.
+            let mut worker = workers.start(random);
+            std::thread::sleep(Duration::from_micros(random.below(12_000)));
+            worker.kill();
+            worker.rest().iter().for_each(|line| ledger.note(line));
+            ledger.interrupted();
+        }
+        let mut worker = workers.start(random);
+        compare(&worker, &mut ledger);
+        worker.say("work");
+        let deadline = Instant::now() + Duration::from_millis(10 + random.below(400));
+        for _ in 0..random.below(400) {
+            let Some(line) = worker.line_until(deadline) else { break };
+            ledger.note(&line);
+        }
+        worker.kill();
+        worker.rest().iter().for_each(|line| ledger.note(line));
+        worker.wait();
+    }
+    // A last one finds all in order and closes cleanly, and the next open finds the same.
+    let mut worker = workers.start(random);
+    compare(&worker, &mut ledger);
+    worker.hang_up();
+    assert_eq!(worker.rest(), ["closed"]);
+    assert!(worker.wait().success());
+    let broker = Broker::open(dir.path()).unwrap();
+    assert!(broker.recovery_report().clean, "{}", broker.recovery_report());
+    worker::describe(&broker, |line| ledger.note(line));
+    ledger.note("end");
+    let at_open = workers.started - rounds - 1;
+    let seconds = start.elapsed().as_secs();
+    println!("{rounds} kills at work and {at_open} at open in {seconds} s: {ledger}");
+}
+
+/// Starts workers, each with another number, seed and segment length.
+struct Workers<'a> {
+    dir: &'a Path,
+    mode: Mode,
+    started: u64,
+}
+
+impl Workers<'_> {
+    fn start(&mut self, random: &mut Random) -> Process {
+        let segment_bytes = 1 << (16 + random.below(5));
+        let numbers = [self.started, random.next(), segment_bytes].map(|number| number.to_string());
+        self.started += 1;
+        let dir = self.dir.to_str().unwrap().to_owned();
+        Process::start(&[&[dir, self.mode.to_string()][..], &numbers[..]].concat())
+    }
+}
+
+/// Lets the worker describe the store that it has opened.
+fn compare(worker: &Process, ledger: &mut Ledger) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let line = worker.line_until(deadline).expect("an opened and described store");
+        ledger.note(&line);
+        if line == "end" {
+            return;
+        }
+    }
+}
