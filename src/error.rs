@@ -44,14 +44,15 @@ pub enum Error {
         /// The newest version that this build reads.
         supported: u32,
     },
-    /// The file system has no room; nothing was stored, and the next call tries again.
+    /// The file system has no room; nothing was stored, and the same call may be tried again.
     DiskFull {
         /// The file that could not be given its blocks.
         file: PathBuf,
-        /// How many bytes were asked for.
+        /// How many bytes were asked for; 0 if that is not known.
         needed: u64,
     },
-    /// A sync failed earlier: nothing more is accepted until the broker is closed and reopened.
+    /// A sync failed, or a thread of the broker panicked, now or earlier: nothing more is accepted
+    /// until the broker is closed and reopened.
     Poisoned {
         /// The first failure.
         cause: String,
@@ -76,9 +77,9 @@ pub enum Error {
     },
     /// A message has no body; nothing was stored.
     EmptyBody,
-    /// A topic, group or consumer name breaks the rules.
+    /// A name breaks the rules, or a text is not a message id.
     Name {
-        /// What is named: `topic`, `group` or `consumer`.
+        /// What is named: `topic`, `group`, `consumer` or `message id`.
         what: &'static str,
         /// The name given.
         name: String,
@@ -134,6 +135,8 @@ pub enum Error {
         name: &'static str,
         /// The value given.
         value: u64,
+        /// What it has to be, such as `a power of two`.
+        rule: &'static str,
         /// The smallest value allowed.
         min: u64,
         /// The largest value allowed.
@@ -197,15 +200,17 @@ impl fmt::Display for Error {
                 "{} has format version {found}, this build reads up to {supported}; use a newer rocklet",
                 file.display()
             ),
+            Self::DiskFull { file, needed: 0 } => {
+                write!(f, "no space for {}; free some and try again", file.display())
+            }
             Self::DiskFull { file, needed } => write!(
                 f,
-                "no space for {needed} bytes of {}; free some and send again",
+                "no space for {needed} bytes of {}; free some and try again",
                 file.display()
             ),
-            Self::Poisoned { cause } => write!(
-                f,
-                "an earlier sync failed ({cause}); close the broker, check the disk and reopen"
-            ),
+            Self::Poisoned { cause } => {
+                write!(f, "the broker takes no more ({cause}); close it, check the disk and reopen")
+            }
             Self::NotDurable { receipt, cause } => write!(
                 f,
                 "the message at position {} is stored, but its sync failed ({cause}); \
@@ -233,8 +238,8 @@ impl fmt::Display for Error {
             Self::NoQueueChosen { reason } => write!(f, "no queue can be chosen: {reason}"),
             Self::Batch { reason } => write!(f, "the batch is refused: {reason}"),
             Self::Filter { expression, reason } => write!(f, "filter {expression:?}: {reason}"),
-            Self::Setting { name, value, min, max } => {
-                write!(f, "{name} is {value}, it must be from {min} to {max}")
+            Self::Setting { name, value, rule, min, max } => {
+                write!(f, "{name} is {value}, it must be {rule} from {min} to {max}")
             }
             Self::Duplicate { group, name } => write!(
                 f,

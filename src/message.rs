@@ -13,13 +13,13 @@ use crate::sync::Arc;
 use std::borrow::Cow;
 use std::fmt;
 
-/// A message to be sent, with its options [MODEL-10]. It borrows what it is given.
+/// A message to be sent, with its options (MODEL-10). It borrows what it is given.
 ///
 /// Rules are checked by `send`, which refuses a message before anything is written:
-/// the topic is 1 to 127 characters of `A-Z a-z 0-9 % | _ -` and not a system topic [MODEL-5];
-/// the body has 1 byte up to the broker's limit [MODEL-7]; all properties together have at most
-/// 32767 encoded bytes [MODEL-8]; none of them is blank or holds the characters U+0001 or U+0002,
-/// by which they are told apart in the log [MODEL-9].
+/// the topic is 1 to 127 characters of `A-Z a-z 0-9 % | _ -` and not a system topic (MODEL-5);
+/// the body has 1 byte up to the broker's limit (MODEL-7); all properties together have at most
+/// 32767 encoded bytes (MODEL-8); none of them is blank or holds the characters U+0001 or U+0002,
+/// by which they are told apart in the log (MODEL-9).
 ///
 /// ```
 /// # use rocklet::Message;
@@ -61,7 +61,7 @@ impl<'a> Message<'a> {
     /// Sets the tag, by which consumers filter.
     ///
     /// `send` refuses a tag that no tag expression can name: a blank one, one with blanks around
-    /// it, and one that holds `||` [SUB-2].
+    /// it, and one that holds `||` (SUB-2).
     #[inline]
     pub fn tag(mut self, tag: impl Into<Cow<'a, str>>) -> Self {
         self.tag = Some(tag.into());
@@ -70,7 +70,7 @@ impl<'a> Message<'a> {
 
     /// Adds a key, by which the message can be looked up; may be repeated.
     ///
-    /// `send` refuses a key that is blank or holds a space, which separates keys [MODEL-10].
+    /// `send` refuses a key that is blank or holds a space, which separates keys (MODEL-10).
     #[inline]
     pub fn key(mut self, key: impl Into<Cow<'a, str>>) -> Self {
         if self.first_key.is_none() {
@@ -83,7 +83,7 @@ impl<'a> Message<'a> {
 
     /// Sets a property; a second one of that name replaces the first.
     ///
-    /// `send` refuses a blank name or value and a reserved name, such as `TAGS` [MODEL-12].
+    /// `send` refuses a blank name or value and a reserved name, such as `TAGS` (MODEL-12).
     pub fn property(
         mut self,
         name: impl Into<Cow<'a, str>>,
@@ -122,7 +122,7 @@ impl<'a> Message<'a> {
     }
 
     /// Puts the message into the queue that takes all messages ordered by `key`: queue
-    /// `|h mod n|` of `n`, where `h` is Java's string hash of the key [PROD-12].
+    /// `|h mod n|` of `n`, where `h` is Java's string hash of the key (PROD-12).
     #[inline]
     pub fn order_by(mut self, key: impl Into<Cow<'a, str>>) -> Self {
         self.placement = self.placement.or(Placement::Key(key.into()));
@@ -130,7 +130,7 @@ impl<'a> Message<'a> {
     }
 
     /// Puts the message into the queue that `selector` picks among all queues of the topic, which
-    /// it gets in ascending order; `send` fails if it picks none [PROD-12].
+    /// it gets in ascending order; `send` fails if it picks none (PROD-12).
     pub fn select(
         mut self,
         selector: impl Fn(&[QueueId]) -> Option<QueueId> + Send + Sync + 'a,
@@ -205,7 +205,7 @@ impl<'a> Message<'a> {
         self.properties.iter().try_for_each(|(name, value)| rules::check_property(name, value))
     }
 
-    /// Appends the wire form of tag, keys, flag and properties, in this order [MODEL-9].
+    /// Appends the wire form of tag, keys, flag and properties, in this order (MODEL-9).
     #[inline]
     pub(crate) fn encode_properties(&self, out: &mut Encoded) {
         if let Some(tag) = &self.tag {
@@ -223,7 +223,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The hash of the tag that the index holds, 0 without a tag [STORE-22].
+    /// The hash of the tag that the index holds, 0 without a tag (STORE-22).
     #[inline]
     pub(crate) fn tag_hash(&self) -> i32 {
         self.tag.as_deref().map_or(0, string_hash)

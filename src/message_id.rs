@@ -2,9 +2,9 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// Identifies a message: where it was first stored, and in which directory [MODEL-13].
+/// Identifies a message: where it was first stored, and in which directory (MODEL-13).
 ///
-/// Copies made for a retry or after a delay keep the id of the first one [MODEL-14]. The text form
+/// Copies made for a retry or after a delay keep the id of the first one (MODEL-14). The text form
 /// is 32 hexadecimal digits; ids of one directory sort by age, as values and as text.
 ///
 /// ```
@@ -46,6 +46,10 @@ impl fmt::Debug for MessageId {
 impl FromStr for MessageId {
     type Err = Error;
 
+    /// Reads the text form, in either case.
+    ///
+    /// # Errors
+    /// `Name` if it is anything but 32 hexadecimal digits.
     fn from_str(text: &str) -> Result<Self> {
         let part = |from: usize| {
             let digits = text.get(from..from + 16)?;

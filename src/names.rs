@@ -1,22 +1,22 @@
-//! The rules for names of topics, groups and consumers [MODEL-5, MODEL-6, MODEL-15, MODEL-16].
+//! The rules for names of topics, groups and consumers (MODEL-5, MODEL-6, MODEL-15, MODEL-16).
 
 use crate::error::{Error, Result};
 
-/// Prefix of the topic that holds a group's messages to be delivered again [MODEL-17].
+/// Prefix of the topic that holds a group's messages to be delivered again (MODEL-17).
 pub(crate) const RETRY_PREFIX: &str = "%RETRY%";
 
-/// Prefix of the topic that holds what a group gave up on [MODEL-17].
+/// Prefix of the topic that holds what a group gave up on (MODEL-17).
 pub(crate) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 
 const MAX_TOPIC: usize = 127;
-/// So that `%RETRY%` and the group together still make a legal topic [MODEL-6].
+/// So that `%RETRY%` and the group together still make a legal topic (MODEL-6).
 const MAX_GROUP: usize = MAX_TOPIC - RETRY_PREFIX.len();
 const MAX_CONSUMER: usize = 255;
 
-/// Refuses what may not be a user's topic: one verdict for create, send and subscribe [B-063].
+/// Refuses what may not be a user's topic: one verdict for create, send and subscribe (B-063).
 ///
 /// The system topics of RocketMQ are refused even where rocklet has no use for them yet
-/// [MODEL-15]: a name once taken by users cannot be reserved later.
+/// (MODEL-15): a name once taken by users cannot be reserved later.
 #[inline]
 pub(crate) fn check_topic(name: &str) -> Result<()> {
     let reason = if is_blank(name) {

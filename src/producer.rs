@@ -9,7 +9,8 @@ use crate::placement::Placement;
 use crate::properties::Encoded;
 use crate::store::{AppendError, Appended, Flush, Pending, Topic};
 use crate::string_hash::queue_for;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::OnceLock;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, contain};
 use std::hash::{BuildHasher, RandomState};
 
@@ -29,7 +30,9 @@ use std::hash::{BuildHasher, RandomState};
 pub struct Producer {
     broker: Broker,
     hooks: Vec<Arc<dyn SendHook>>,
-    turn: AtomicUsize,
+    turn: AtomicU32,
+    /// The first topic that it sent to: most producers have one, and find it here.
+    first_topic: OnceLock<Arc<Topic>>,
 }
 
 /// Sees every message before and after it is sent (PROD-16). A panic in a hook is swallowed.
@@ -39,8 +42,9 @@ pub trait SendHook: Send + Sync + std::fmt::Debug {
         let _ = message;
     }
 
-    /// Is called with what `send` returns, once for every `before`.
-    fn after(&self, message: &Message<'_>, result: &Result<Receipt>) {
+    /// Is called with what the call returns, once for every `before`; with the message's own
+    /// receipt and the one error of all for a batch.
+    fn after(&self, message: &Message<'_>, result: Result<&Receipt, &Error>) {
         let _ = (message, result);
     }
 }
@@ -49,7 +53,12 @@ impl Broker {
     /// Makes a producer.
     #[must_use]
     pub fn producer(&self) -> Producer {
-        Producer { broker: self.clone(), hooks: Vec::new(), turn: AtomicUsize::new(random()) }
+        Producer {
+            broker: self.clone(),
+            hooks: Vec::new(),
+            turn: AtomicU32::new(random()),
+            first_topic: OnceLock::new(),
+        }
     }
 }
 
@@ -78,7 +87,7 @@ impl Producer {
         }
         self.call_hooks(|hook| hook.before(message));
         let result = self.store(message);
-        self.call_hooks(|hook| hook.after(message, &result));
+        self.call_hooks(|hook| hook.after(message, result.as_ref()));
         result
     }
 
@@ -87,16 +96,15 @@ impl Producer {
     ///
     /// # Errors
     /// `Batch` if the topics or the queues differ, `TooLarge` if the batch does not fit a log
-    /// file, and as [`send`](Self::send) for every message; nothing was stored then.
+    /// file, and as [`send`](Self::send) for every message; nothing was stored then. After
+    /// `NotDurable` all of them are stored: its receipt is that of the first, and the others
+    /// follow it in the same queue.
     pub fn send_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
         messages.iter().for_each(|message| self.call_hooks(|hook| hook.before(message)));
         let sent = self.store_batch(messages);
         for (nth, message) in messages.iter().enumerate() {
-            // An error is told to every message's hook, in its own copy of the text.
-            let result = sent.as_ref().map(|receipts| receipts[nth]);
-            let result =
-                result.map_err(|_| Error::Batch { reason: "see what send_batch returned" });
-            self.call_hooks(|hook| hook.after(message, &result));
+            let result = sent.as_ref().map(|receipts| &receipts[nth]);
+            self.call_hooks(|hook| hook.after(message, result));
         }
         sent
     }
@@ -173,10 +181,22 @@ impl Producer {
         append: impl Fn(&Topic, u16) -> std::result::Result<R, AppendError>,
     ) -> Result<(R, u16)> {
         let core = self.broker.core();
+        let place = |topic: &Topic| {
+            let queue = choose(topic).map_err(AppendError::Failed)?;
+            Ok((append(topic, queue)?, queue))
+        };
+        if let Some(topic) = self.first_topic.get().filter(|topic| *topic.name == *message.topic) {
+            match place(topic) {
+                Ok(placed) => return Ok(placed),
+                Err(AppendError::Failed(error)) => return Err(error),
+                Err(AppendError::Gone) => {}
+            }
+        }
         loop {
-            let placed = core.store.topics.with(&message.topic, |topic| {
-                let queue = choose(topic).map_err(AppendError::Failed)?;
-                Ok((append(topic, queue)?, queue))
+            let placed = core.store.topics.get(&message.topic).map(|topic| {
+                let placed = place(&topic);
+                self.first_topic.get_or_init(|| topic);
+                placed
             });
             match placed {
                 Some(Ok(placed)) => return Ok(placed),
@@ -195,8 +215,11 @@ impl Producer {
         let queues = topic.queues.len() as u16;
         match &message.placement {
             Placement::RoundRobin => {
-                let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-                Ok((turn % usize::from(queues)) as u16)
+                // Threads that share a producer may take the same turn now and then. That costs
+                // nothing; a read-modify-write would be a good part of a send.
+                let turn = self.turn.load(Ordering::Relaxed);
+                self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+                Ok((turn % u32::from(queues)) as u16)
             }
             Placement::Key(key) => Ok(queue_for(key, queues)),
             Placement::Queue(queue) if *queue < queues => Ok(*queue),
@@ -285,6 +308,6 @@ fn no_such_queue(topic: &Topic, queue: u16) -> Error {
 }
 
 // Where the turns begin: producers that are made together should not march together (PROD-9).
-fn random() -> usize {
-    RandomState::new().hash_one(0) as usize
+fn random() -> u32 {
+    RandomState::new().hash_one(0) as u32
 }

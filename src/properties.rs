@@ -1,17 +1,17 @@
-//! Properties on the wire: items `name 0x01 value`, separated by 0x02 [MODEL-9].
+//! Properties on the wire: items `name 0x01 value`, separated by 0x02 (MODEL-9).
 
 use smallvec::SmallVec;
 
-/// Holds the tag [MODEL-10].
+/// Holds the tag (MODEL-10).
 pub(crate) const TAGS: &str = "TAGS";
 
-/// Holds the keys, joined by single spaces [MODEL-10].
+/// Holds the keys, joined by single spaces (MODEL-10).
 pub(crate) const KEYS: &str = "KEYS";
 
 /// Holds the user's flag, eight hexadecimal digits, absent when 0.
 pub(crate) const FLAG: &str = "ROCKLET_FLAG";
 
-/// The most bytes that the encoded properties of one message may have [MODEL-8].
+/// The most bytes that the encoded properties of one message may have (MODEL-8).
 pub(crate) const MAX_BYTES: usize = 32_767;
 
 /// Properties in their encoded form; those of most messages fit without an allocation.
@@ -130,7 +130,7 @@ pub(crate) fn has_separator(text: &str) -> bool {
     text.bytes().fold(false, |found, b| found | (b == VALUE_SEPARATOR) | (b == ITEM_SEPARATOR))
 }
 
-/// Whether users may not set `name`: the names of RocketMQ [MODEL-12], and whatever begins with
+/// Whether users may not set `name`: the names of RocketMQ (MODEL-12), and whatever begins with
 /// `TIMER_` (more of them in 5.x) or `ROCKLET_` (ours).
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.as_bytes().first().is_some_and(u8::is_ascii_uppercase)

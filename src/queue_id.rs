@@ -3,7 +3,7 @@ use std::fmt;
 
 /// One queue of a topic: the unit of order and of assignment.
 ///
-/// Queues are ordered by topic, then by number [MODEL-2].
+/// Queues are ordered by topic, then by number (MODEL-2).
 ///
 /// ```
 /// # use rocklet::QueueId;

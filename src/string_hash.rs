@@ -1,7 +1,7 @@
 //! Java's string hash, by which RocketMQ indexes tags and places ordered keys. Both uses are on
 //! disk or visible in the order of messages, so it is fixed for ever.
 
-/// Hashes the UTF-16 units of `text` with `h = 31 * h + unit`, wrapping [STORE-22].
+/// Hashes the UTF-16 units of `text` with `h = 31 * h + unit`, wrapping (STORE-22).
 #[inline]
 pub(crate) fn string_hash(text: &str) -> i32 {
     if text.is_ascii() {
@@ -11,7 +11,7 @@ pub(crate) fn string_hash(text: &str) -> i32 {
 }
 
 /// The queue, of `queues`, that takes every message ordered by `key`: `|hash mod queues|`, the
-/// remainder having the sign of the hash [PROD-12].
+/// remainder having the sign of the hash (PROD-12).
 #[inline]
 pub(crate) fn queue_for(key: &str, queues: u16) -> u16 {
     let remainder = string_hash(key).checked_rem(queues.into()).unwrap_or(0).unsigned_abs();

@@ -84,7 +84,8 @@ impl BrokerBuilder {
     ///
     /// # Errors
     /// `Setting` if a setting is out of its range, `Locked` if another broker has the directory,
-    /// `Corrupt` or `Version` if it cannot be understood, `DiskFull` or `Io` if the system refuses.
+    /// `Corrupt` or `Version` if it cannot be understood, `DiskFull`, `Io` or `Poisoned` if what
+    /// was found cannot be read, brought into order and made durable.
     pub fn open(self) -> Result<Broker> {
         let body = self.check()?;
         let dir = &self.dir;
@@ -100,16 +101,13 @@ impl BrokerBuilder {
     }
 
     fn check(&self) -> Result<usize> {
-        let range = |name, value, min, max| {
-            let fits = (min..=max).contains(&value);
-            if fits { Ok(()) } else { Err(Error::Setting { name, value, min, max }) }
+        let setting = |name, value, rule, fits, min, max| {
+            let fits = fits && (min..=max).contains(&value);
+            if fits { Ok(()) } else { Err(Error::Setting { name, value, rule, min, max }) }
         };
-        range("segment_bytes", self.segment_bytes, 64 << 10, 1 << 30)?;
-        if !self.segment_bytes.is_power_of_two() {
-            let value = self.segment_bytes;
-            let (min, max) = (value.next_power_of_two() / 2, value.next_power_of_two());
-            return Err(Error::Setting { name: "segment_bytes", value, min, max });
-        }
+        let range = |name, value, min, max| setting(name, value, "a number", true, min, max);
+        let (bytes, power) = (self.segment_bytes, self.segment_bytes.is_power_of_two());
+        setting("segment_bytes", bytes, "a power of two", power, 64 << 10, 1 << 30)?;
         range("max_body_bytes", self.max_body_bytes as u64, 1, MAX_BODY as u64)?;
         if let Flush::Every(interval) = self.flush {
             let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);

@@ -30,7 +30,6 @@ pub(crate) struct Core {
     consumers: Mutex<Consumers>,
     threads: Mutex<Vec<Thread>>,
     stopping: AtomicBool,
-    closed: AtomicBool,
     changed: Signal,
     named: AtomicU64,
 }
@@ -48,6 +47,8 @@ pub(crate) struct Counters {
     pub(crate) delivered: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) panicked: AtomicU64,
+    pub(crate) failed_reads: AtomicU64,
+    pub(crate) failed_commits: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -62,6 +63,8 @@ pub(crate) trait Running: Send + Sync {
 #[derive(Default)]
 struct Consumers {
     closing: Option<ThreadId>,
+    /// How closing ended.
+    closed: Option<Result<(), String>>,
     running: Vec<Weak<dyn Running>>,
 }
 
@@ -79,7 +82,6 @@ impl Core {
             consumers: Mutex::new(Rank::Lifecycle, Consumers::default()),
             threads: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
             changed: Signal::new(),
             named: AtomicU64::new(0),
         });
@@ -105,7 +107,8 @@ impl Core {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Runs `step`, and keeps the broker from closing meanwhile.
+    /// Runs `step`, and keeps the broker from closing meanwhile, and others from starting: members
+    /// that found a group together must agree that it is new.
     ///
     /// # Errors
     /// `Closed` if that has begun; or as `step`.
@@ -192,7 +195,10 @@ impl Core {
 
     /// Stores progress that only rises (CONC-11).
     pub(crate) fn commit(&self, key: OffsetKey, offset: u64) -> Result<()> {
-        if self.store.offsets.raise(key, offset)? {
+        let raised = self.store.offsets.raise(key, offset).inspect_err(|_| {
+            self.counters.failed_commits.fetch_add(1, Ordering::Relaxed);
+        })?;
+        if raised {
             self.store.flusher.ring();
         }
         Ok(())
@@ -207,9 +213,13 @@ impl Core {
     }
 
     /// Closes: consumers first, then the threads, then the store. A second call waits for the
-    /// first. Returns at once when called from a listener; the rest then happens behind it.
+    /// first and ends as it did. Returns at once when called from a listener; the rest then
+    /// happens behind it.
     pub(crate) fn close(self: &Arc<Self>) -> Result<()> {
         let mut consumers = self.consumers.lock();
+        if let Some(closed) = &consumers.closed {
+            return closed.clone().map_err(|cause| Error::Poisoned { cause });
+        }
         let running: Vec<_> = consumers.running.iter().filter_map(Weak::upgrade).collect();
         let closing = consumers.closing;
         consumers.closing.get_or_insert(current_thread());
@@ -227,13 +237,18 @@ impl Core {
                 });
                 closing.map(drop).map_err(|source| {
                     self.consumers.lock().closing = None;
+                    self.changed.notify();
                     thread_error(&self.store, source)
                 })
             }
             (Some(_), false) => {
-                let closed = || self.closed.load(Ordering::Acquire);
-                self.changed.wait_until(self.clock(), None, closed);
-                Ok(())
+                let ended = || {
+                    let consumers = self.consumers.lock();
+                    consumers.closed.is_some() || consumers.closing.is_none()
+                };
+                self.changed.wait_until(self.clock(), None, ended);
+                // If the first could not even begin, this one does it.
+                self.close()
             }
             (Some(_), true) => Ok(()),
         }
@@ -241,12 +256,15 @@ impl Core {
 
     fn finish(&self, running: &[Arc<dyn Running>]) -> Result<()> {
         let closed = self.stop(running);
-        self.closed.store(true, Ordering::Release);
+        let told = closed.as_ref().copied().map_err(Error::to_string);
+        self.consumers.lock().closed = Some(told);
         self.changed.notify();
         closed
     }
 
     fn stop(&self, running: &[Arc<dyn Running>]) -> Result<()> {
+        // Together, so that no queue goes from one that stops to one that is about to.
+        self.groups().iter().for_each(|group| group.disband());
         running.iter().for_each(|consumer| consumer.stop());
         self.stopping.store(true, Ordering::Release);
         self.timer.stop();

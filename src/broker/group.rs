@@ -1,6 +1,6 @@
 //! One consumer group: its members, what they subscribe to, and who has which queue.
 //!
-//! All members live in this process, so a rebalance is exact (DESIGN 11): the strategy says who
+//! All members live in this process, so a rebalance is exact (docs/design.md): the strategy says who
 //! is to have what; a queue that changes hands is revoked, drained, and only then given to its
 //! new owner. At no moment has a queue two owners.
 //!
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey, Store};
 use crate::sync::{Arc, Mutex, Rank, contain};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A member as its group sees it. Called with the group's lock held: it only notes what it is
 /// told, and works on it elsewhere.
@@ -22,9 +22,9 @@ pub(crate) trait Member: Send + Sync {
     /// The queue is its own from now on, beginning at `offset`.
     fn assign(&self, owned: Owned, offset: u64);
 
-    /// The queue is to be given back; true if that is done already, otherwise the member calls
-    /// [`Group::released`] when it is.
-    fn revoke(&self, queue: &QueueId) -> bool;
+    /// The queue is to be given back; if that is done already, returns the offset at which the
+    /// next owner goes on, otherwise the member calls [`Group::released`] with it.
+    fn revoke(&self, queue: &QueueId) -> Option<u64>;
 }
 
 /// A queue as its owner gets it.
@@ -81,6 +81,9 @@ struct State {
     members: BTreeMap<String, Arc<dyn Member>>,
     owners: BTreeMap<QueueId, Owner>,
     target: BTreeMap<QueueId, String>,
+    /// Where the last owners stopped: handed over in memory, so that a commit that could not be
+    /// stored repeats nothing.
+    left: HashMap<OffsetKey, u64>,
     generation: u64,
     failures: u64,
 }
@@ -88,6 +91,7 @@ struct State {
 struct Owner {
     member: String,
     handle: Arc<dyn Member>,
+    key: OffsetKey,
     draining: bool,
 }
 
@@ -97,13 +101,16 @@ impl Group {
         Self { name: name.to_owned(), number, store, state }
     }
 
-    /// Stores where the group begins, for a member that is about to join.
+    /// Stores where the group begins, for a member that is about to join. `start` is for a group
+    /// that is new: one that comes back reads topics that it has not met from their beginning,
+    /// since they may have been made while it was away.
     ///
     /// # Errors
-    /// As [`join`](Self::join): a member that will be refused leaves nothing behind.
+    /// As [`join`](Self::join): a member that will be refused leaves nothing behind. `DiskFull`,
+    /// `Io` or `Corrupt` if the beginning cannot be found or stored.
     pub(crate) fn begin(&self, name: &str, wants: &Subscription, start: Start) -> Result<()> {
         self.state.lock().check(&self.name, name, wants)?;
-        self.store_start(wants, start)
+        self.store_start(wants, if self.has_consumed() { Start::First } else { start })
     }
 
     /// Takes a member in; queues arrive by `assign`.
@@ -131,14 +138,23 @@ impl Group {
     /// Lets a member go: its queues are revoked, and others get them once they are drained.
     pub(crate) fn leave(&self, name: &str) {
         let mut state = self.state.lock();
-        if state.members.remove(name).is_none() {
-            return;
-        }
+        // Already gone if the group is disbanded: its queues are revoked when this returns, too.
+        let member = state.members.remove(name);
         state.generation += 1;
         let last = state.members.is_empty();
         let subscription = if last { state.subscription.take() } else { None };
         drop(state);
-        drop(subscription);
+        drop((member, subscription));
+        self.rebalance();
+    }
+
+    /// Lets all members go at once: no queue changes hands any more.
+    pub(crate) fn disband(&self) {
+        let mut state = self.state.lock();
+        let gone = (std::mem::take(&mut state.members), state.subscription.take());
+        state.generation += 1;
+        drop(state);
+        drop(gone);
         self.rebalance();
     }
 
@@ -148,12 +164,12 @@ impl Group {
         self.rebalance();
     }
 
-    /// A revoked queue has been drained and its progress committed.
-    pub(crate) fn released(&self, member: &str, queue: &QueueId) {
+    /// A revoked queue has been drained: its next owner goes on at `next`.
+    pub(crate) fn released(&self, member: &str, queue: &QueueId, next: u64) {
         let mut state = self.state.lock();
         let released = |owner: &Owner| owner.member == member && owner.draining;
         if state.owners.get(queue).is_some_and(released) {
-            state.owners.remove(queue);
+            state.take_back(queue, next);
             self.give(&mut state, queue);
         }
     }
@@ -195,8 +211,8 @@ impl Group {
             let wanted = match &subscription {
                 Some(s) => {
                     // Queues that are younger than the group are consumed from their beginning,
-                    // even by members that come later. Without room for it that still holds for
-                    // those who are here.
+                    // even by members that come later. Without room for it that still holds until
+                    // the process ends: the first commit tries again, and counts as failed.
                     let _ = self.store_start(s, Start::First);
                     ask(&*s.strategy, &self.queues(s), &members, &current)
                 }
@@ -235,8 +251,8 @@ impl Group {
             // A draining queue has an owner who reads no further, whoever is to have it.
             if !owner.draining && target.as_ref() != Some(&owner.member) {
                 owner.draining = true;
-                if owner.handle.clone().revoke(&queue) {
-                    state.owners.remove(&queue);
+                if let Some(next) = owner.handle.clone().revoke(&queue) {
+                    state.take_back(&queue, next);
                 }
             }
         }
@@ -261,8 +277,9 @@ impl Group {
         let Some(index) = topic.queues.get(usize::from(queue.queue())).cloned() else { return };
         let key = self.key(&index);
         // A queue that is younger than the group is consumed from its beginning.
-        let offset = self.store.offsets.get(key).unwrap_or_else(|| index.min());
-        let owner = Owner { member: name, handle: member.clone(), draining: false };
+        let stored = || self.store.offsets.get(key).unwrap_or_else(|| index.min());
+        let offset = state.left.remove(&key).unwrap_or_else(stored);
+        let owner = Owner { member: name, handle: member.clone(), key, draining: false };
         state.owners.insert(queue.clone(), owner);
         let id = queue.clone();
         member.assign(Owned { id, queue: index, key, filter }, offset);
@@ -275,10 +292,19 @@ impl Group {
             let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
             let key = self.key(queue);
             if self.store.offsets.get(key).is_none() {
-                self.store.offsets.begin(key, start.offset(&self.store, queue)?)?;
+                let left = self.state.lock().left.get(&key).copied();
+                let begin = left.map_or_else(|| start.offset(&self.store, queue), Ok)?;
+                self.store.offsets.begin(key, begin)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether there is an offset of the group in any queue, subscribed or not.
+    fn has_consumed(&self) -> bool {
+        let topics = self.store.topics.all();
+        let mut queues = topics.iter().flat_map(|topic| &topic.queues);
+        queues.any(|queue| self.store.offsets.get(self.key(queue)).is_some())
     }
 
     fn queues(&self, subscription: &Subscription) -> Vec<QueueId> {
@@ -293,6 +319,13 @@ impl Group {
 }
 
 impl State {
+    /// Ends the ownership of a queue, which the next owner reads from `next` on.
+    fn take_back(&mut self, queue: &QueueId, next: u64) {
+        if let Some(owner) = self.owners.remove(queue) {
+            self.left.insert(owner.key, next);
+        }
+    }
+
     fn knows(&self, name: &str) -> bool {
         self.members.contains_key(name) || self.owners.values().any(|owner| owner.member == name)
     }

@@ -55,7 +55,8 @@ impl Broker {
     pub fn create_topic(&self, name: &str, queues: u16) -> Result<()> {
         names::check_topic(name)?;
         if queues == 0 {
-            return Err(Error::Setting { name: "queues", value: 0, min: 1, max: 65_535 });
+            let (name, rule) = ("queues", "a number");
+            return Err(Error::Setting { name, value: 0, rule, min: 1, max: 65_535 });
         }
         let core = self.core();
         core.create_topic(name, queues)?;
@@ -112,7 +113,8 @@ impl Broker {
 
     /// Drops the oldest files of the log that end at or below `position`, with all messages in
     /// them, consumed or not; returns how many files. The file that is being filled stays.
-    /// Messages that were received before stay valid.
+    /// Messages that were received before stay valid. Nothing else frees space: the log grows
+    /// until this is called.
     ///
     /// # Errors
     /// `Poisoned`, `DiskFull` or `Io` if the new beginning cannot be made durable; `Closed`.
@@ -135,12 +137,18 @@ impl Broker {
     }
 
     /// Closes the directory: consumers finish what their listeners are at, progress is committed,
-    /// everything is made durable. Later calls of any handle return `Closed`; a second `close`
-    /// waits for the first. From inside a listener it returns at once, and the rest happens
-    /// behind it.
+    /// everything is made durable. Whatever sends, consumes, commits, creates or flushes returns
+    /// `Closed` from then on; the getters, such as [`topics`](Self::topics),
+    /// [`committed`](Self::committed) and [`stats`](Self::stats), tell how it ended, and messages
+    /// that were received stay valid. From inside a listener it returns at once, and the rest
+    /// happens behind it.
+    ///
+    /// A second `close` waits for the first; if that one failed, it fails with `Poisoned`, which
+    /// names the cause.
     ///
     /// # Errors
-    /// `Poisoned` or `Io` if not everything could be made durable: the next open then recovers.
+    /// `Poisoned`, `DiskFull` or `Io` if not everything could be made durable: the next open then
+    /// recovers.
     pub fn close(&self) -> Result<()> {
         self.core().close()
     }

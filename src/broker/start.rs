@@ -4,8 +4,10 @@ use crate::error::Result;
 use crate::store::{ConsumeQueue, Store};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where a new group begins to consume a queue. A group that has committed an offset goes on from
-/// there, whatever this says (REB-11). The start is stored before `start()` returns.
+/// Where a new group begins to consume. A group that has committed an offset goes on from there,
+/// whatever this says (REB-11), and begins with the first message in topics and queues that it
+/// meets later, made while it ran or while it was away. The start is stored before `start()`
+/// returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Start {

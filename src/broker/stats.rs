@@ -27,6 +27,12 @@ pub struct Stats {
     pub failed: u64,
     /// Messages whose listener panicked.
     pub panicked: u64,
+    /// Reads for listeners that failed, such as at a damaged record: each is tried again after a
+    /// second, and [`PushConsumer::last_failure`](crate::PushConsumer::last_failure) tells why.
+    pub failed_reads: u64,
+    /// Commits of push consumers that could not be stored: their progress is kept in memory and
+    /// lost with the process, unless a later commit of the queue succeeds.
+    pub failed_commits: u64,
 }
 
 impl Stats {
@@ -44,6 +50,8 @@ impl Stats {
             delivered: core.counters.delivered.load(Ordering::Relaxed),
             failed: core.counters.failed.load(Ordering::Relaxed),
             panicked: core.counters.panicked.load(Ordering::Relaxed),
+            failed_reads: core.counters.failed_reads.load(Ordering::Relaxed),
+            failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The concurrent service of one push consumer: workers that read runs from the log and call the
-//! listener (DESIGN 10).
+//! listener (docs/design.md).
 //!
 //! One pull request for every owned queue travels on the channel. The worker that takes it reads a
 //! run, registers it in the process queue, hands the request back, and works on the run. A run
@@ -52,6 +52,9 @@ pub(super) struct Service {
     workers: Mutex<Vec<Thread>>,
     stopping: AtomicBool,
     stopped: AtomicBool,
+    /// A worker has died of a fault of ours: what it had claimed will never finish.
+    broken: AtomicBool,
+    last_failure: Mutex<Option<String>>,
     changed: Signal,
     myself: Weak<Self>,
 }
@@ -101,17 +104,14 @@ impl Service {
             workers: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            last_failure: Mutex::new(Rank::Member, None),
             changed: Signal::new(),
             myself: myself.clone(),
         });
         for nth in 0..settings.threads {
             let (worker, received) = (service.clone(), received.clone());
-            let run = move || {
-                // The listener's panics are caught: this one is ours, and nothing stops silently.
-                if let Err(panic) = contain(|| worker.run(&received)) {
-                    worker.core.store.poison(&format!("a worker panicked: {panic}"));
-                }
-            };
+            let run = move || worker.guard(|| worker.run(&received));
             match spawn(&format!("{name}-{nth}"), run) {
                 Ok(thread) => service.workers.lock().push(thread),
                 Err(source) => {
@@ -129,6 +129,23 @@ impl Service {
 
     pub(super) fn assignment(&self) -> Vec<QueueId> {
         self.queues.lock().keys().cloned().collect()
+    }
+
+    /// Why a delivery, a read or a commit failed last.
+    pub(super) fn last_failure(&self) -> Option<String> {
+        self.last_failure.lock().clone()
+    }
+
+    /// Runs a worker. The listener's panics are caught inside: one that comes here is ours, and
+    /// nothing stops silently, or is waited for in vain.
+    fn guard(&self, run: impl FnOnce()) {
+        if let Err(panic) = contain(run) {
+            let cause = format!("a worker panicked: {panic}");
+            self.core.store.poison(&cause);
+            self.note_failure(cause);
+            self.broken.store(true, Ordering::Release);
+            self.changed.notify();
+        }
     }
 
     fn run(&self, received: &Receiver<Work>) {
@@ -162,8 +179,13 @@ impl Service {
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
-        let Ok(fetch) = self.core.store.fetch(index, *next, batch, RUN_BYTES, filter) else {
-            return self.pull_later(ERROR_DELAY, request);
+        let fetch = match self.core.store.fetch(index, *next, batch, RUN_BYTES, filter) {
+            Ok(fetch) => fetch,
+            Err(error) => {
+                self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
+                self.note_failure(format!("{} from {next} on: {error}", queue.owned.id));
+                return self.pull_later(ERROR_DELAY, request);
+            }
         };
         match fetch.status {
             FetchStatus::Found => {
@@ -217,17 +239,22 @@ impl Service {
     }
 
     fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
-        let called = contain(|| self.listener.consume(delivery));
-        if matches!(called, Ok(Outcome::Success)) {
-            self.core.counters.delivered.fetch_add(1, Ordering::Relaxed);
-            let finished = queue.window.finish(delivery.offset(), delivery.body().len());
-            return self.progress(queue, finished);
-        }
-        self.core.counters.failed.fetch_add(1, Ordering::Relaxed);
-        if called.is_err() {
-            self.core.counters.panicked.fetch_add(1, Ordering::Relaxed);
-        }
         let offset = delivery.offset();
+        let counters = &self.core.counters;
+        let reason = match contain(|| self.listener.consume(delivery)) {
+            Ok(Outcome::Success) => {
+                counters.delivered.fetch_add(1, Ordering::Relaxed);
+                let finished = queue.window.finish(offset, delivery.body().len());
+                return self.progress(queue, finished);
+            }
+            Ok(Outcome::Failed(reason)) => reason,
+            Err(panic) => {
+                counters.panicked.fetch_add(1, Ordering::Relaxed);
+                format!("the listener panicked: {panic}")
+            }
+        };
+        counters.failed.fetch_add(1, Ordering::Relaxed);
+        self.note_failure(format!("{} at {offset}: {reason}", queue.owned.id));
         queue.failed.lock().insert(offset, delivery.next_attempt());
         self.progress(queue, queue.window.wait_for_retry());
         let (work, queue) = (self.work.clone(), queue.myself.clone());
@@ -237,16 +264,26 @@ impl Service {
     }
 
     fn progress(&self, queue: &OwnedQueue, progress: Progress) {
-        if let Some(offset) = progress.commit {
-            // The cell exists since the group began: there is nothing to allocate, so no failure.
-            let _ = self.core.commit(queue.owned.key, offset);
-        }
+        self.commit(queue, progress);
         if progress.drained {
             let id = &queue.owned.id;
             self.queues.lock().remove(id);
-            self.group.released(&self.name, id);
+            self.group.released(&self.name, id, queue.window.low());
             self.changed.notify();
         }
+    }
+
+    /// Stores progress. Where the group began without room for a cell that may fail: the next
+    /// commit of the queue, or its next owner, has it again.
+    fn commit(&self, queue: &OwnedQueue, progress: Progress) {
+        let Some(offset) = progress.commit else { return };
+        if let Err(error) = self.core.commit(queue.owned.key, offset) {
+            self.note_failure(format!("progress of {}: {error}", queue.owned.id));
+        }
+    }
+
+    fn note_failure(&self, text: String) {
+        *self.last_failure.lock() = Some(text);
     }
 
     /// Ends the workers of a consumer that was refused by its group, where another one may have
@@ -259,10 +296,16 @@ impl Service {
 
     /// What is left of stopping once the group has been left.
     fn finish(&self) {
-        self.changed.wait_until(self.core.clock(), None, || self.queues.lock().is_empty());
+        let ended = || self.broken.load(Ordering::Acquire) || self.queues.lock().is_empty();
+        self.changed.wait_until(self.core.clock(), None, ended);
         let workers = std::mem::take(&mut *self.workers.lock());
         workers.iter().for_each(|_| self.work.send(Work::Stop));
         workers.into_iter().for_each(Thread::join);
+        // What a dead worker has left unfinished: nobody works on it any more.
+        let left = std::mem::take(&mut *self.queues.lock());
+        for (id, queue) in left {
+            self.group.released(&self.name, &id, queue.window.low());
+        }
         self.stopped.store(true, Ordering::Release);
         self.changed.notify();
     }
@@ -312,19 +355,17 @@ impl Member for Service {
         self.work.send(Work::Pull(PullRequest { queue, next: offset }));
     }
 
-    fn revoke(&self, id: &QueueId) -> bool {
-        let Some(queue) = self.queues.lock().get(id).cloned() else { return true };
+    fn revoke(&self, id: &QueueId) -> Option<u64> {
+        let queue = self.queues.lock().get(id).cloned()?;
         let progress = queue.window.revoke();
         let waiter: Arc<dyn Waiter> = queue.clone();
         self.core.hold.cancel(&queue.owned.queue, &waiter);
-        if let Some(offset) = progress.commit {
-            let _ = self.core.commit(queue.owned.key, offset);
-        }
-        if progress.drained {
+        self.commit(&queue, progress);
+        progress.drained.then(|| {
             self.queues.lock().remove(id);
             self.changed.notify();
-        }
-        progress.drained
+            queue.window.low()
+        })
     }
 }
 
@@ -343,5 +384,36 @@ impl Waiter for OwnedQueue {
         if let (Some(service), Some(queue)) = (self.service.upgrade(), self.myself.upgrade()) {
             service.work.send(Work::Pull(PullRequest { queue, next }));
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::broker::Broker;
+
+    #[test]
+    fn a_worker_that_dies_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Broker::builder(dir.path()).segment_bytes(1 << 20).open().unwrap();
+        let broker = open();
+        broker.create_topic("t", 1).unwrap();
+        let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let consumer = builder.start(|_: &Delivery<'_>| ()).unwrap();
+        let service = consumer.service.clone();
+        let queue = service.queues.lock().values().next().cloned().unwrap();
+        let places = vec![Place { offset: 0, size: 1 }];
+        let run = Arc::new(Run::new(Deliveries::none(broker.core().store.store_id()), places, 1));
+        assert!(queue.window.register(&run, 1) && run.claims().claim().is_some());
+        service.guard(|| panic!("planted"));
+        assert_eq!(consumer.last_failure().as_deref(), Some("a worker panicked: planted"));
+
+        let (done, closed) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send((broker.close(), broker, consumer)));
+        let closed = closed.recv_timeout(Duration::from_secs(30)).expect("close returns");
+        assert!(service.assignment().is_empty());
+        drop(closed);
+        let queue = QueueId::new("t", 0);
+        assert_eq!(open().committed("g", &queue).unwrap(), Some(0), "not finished, not committed");
     }
 }

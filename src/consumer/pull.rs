@@ -50,7 +50,7 @@ impl PullConsumerBuilder {
         Ok(self)
     }
 
-    /// Sets where the group begins if it has committed nothing yet; [`Start::First`] by default.
+    /// Sets where the group begins if it is new, see [`Start`]; [`Start::First`] by default.
     pub fn start_from(mut self, start: Start) -> Self {
         self.plan.start = start;
         self
@@ -72,7 +72,9 @@ impl PullConsumerBuilder {
     ///
     /// # Errors
     /// `Setting` if a setting is out of its range; `Name`; `Duplicate` if the name is taken;
-    /// `Mismatch` if the running members differ; `Closed`.
+    /// `Mismatch` if the running members differ; `Strategy` if the strategy panics when asked for
+    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
+    /// `Corrupt` if the message to begin with cannot be read; `Closed`.
     pub fn start(self) -> Result<PullConsumer> {
         let Self { plan, batch } = self;
         check_range("batch", batch, 1, 1024)?;
@@ -134,7 +136,8 @@ impl PullConsumer {
     /// this returns. Queues that another member is to have are given back now.
     ///
     /// # Errors
-    /// `DiskFull` if the directory has no room for the first commit of the group.
+    /// `DiskFull` or `Io` if there is no room for the group's first offset in a queue, or it cannot
+    /// be made; what was committed before it stays so. `Closed`.
     pub fn commit(&mut self) -> Result<()> {
         self.member.commit()
     }
@@ -143,7 +146,7 @@ impl PullConsumer {
     /// next commit stores it, even if it is lower.
     ///
     /// # Errors
-    /// `NotAssigned`, `OffsetRange`.
+    /// `NotAssigned`, `OffsetRange`, `Closed`.
     pub fn seek(&mut self, queue: &QueueId, offset: u64) -> Result<()> {
         self.member.seek(queue, offset)
     }

@@ -87,12 +87,12 @@ impl PullMember {
         for (id, cursor) in &mut queues.owned {
             cursor.commit(&self.core)?;
             if cursor.revoked {
-                released.push(id.clone());
+                released.push((id.clone(), cursor.committed));
             }
         }
-        released.iter().for_each(|id| drop(queues.owned.remove(id)));
+        released.iter().for_each(|(id, _)| drop(queues.owned.remove(id)));
         drop(queues);
-        released.iter().for_each(|id| self.group.released(&self.name, id));
+        released.iter().for_each(|(id, next)| self.group.released(&self.name, id, *next));
         Ok(())
     }
 
@@ -227,16 +227,13 @@ impl Member for PullMember {
         self.woken.ring();
     }
 
-    fn revoke(&self, id: &QueueId) -> bool {
+    fn revoke(&self, id: &QueueId) -> Option<u64> {
         let mut queues = self.queues.lock();
-        let Some(cursor) = queues.owned.get_mut(id) else { return true };
+        let cursor = queues.owned.get_mut(id)?;
         // Messages that were handed out belong to the user until the next commit.
         cursor.revoked = true;
         let settled = cursor.handed_out == cursor.committed || self.closed.load(Ordering::Acquire);
-        if settled {
-            queues.owned.remove(id);
-        }
-        settled
+        if settled { queues.owned.remove(id).map(|cursor| cursor.committed) } else { None }
     }
 }
 
@@ -246,7 +243,9 @@ impl Running for PullMember {
             self.group.leave(&self.name);
             // What was revoked before, and waits for a commit that will not come.
             let left = std::mem::take(&mut self.queues.lock().owned);
-            left.keys().for_each(|id| self.group.released(&self.name, id));
+            for (id, cursor) in left {
+                self.group.released(&self.name, &id, cursor.committed);
+            }
             self.woken.ring();
         }
     }

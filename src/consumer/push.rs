@@ -57,7 +57,7 @@ impl PushConsumerBuilder {
         Ok(self)
     }
 
-    /// Sets where the group begins if it has committed nothing yet; [`Start::First`] by default.
+    /// Sets where the group begins if it is new, see [`Start`]; [`Start::First`] by default.
     pub fn start_from(mut self, start: Start) -> Self {
         self.plan.start = start;
         self
@@ -94,7 +94,10 @@ impl PushConsumerBuilder {
     ///
     /// # Errors
     /// `Setting` if a setting is out of its range; `Name`; `Duplicate` if the name is taken;
-    /// `Mismatch` if the running members differ; `Closed`.
+    /// `Mismatch` if the running members differ; `Strategy` if the strategy panics when asked for
+    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
+    /// `Corrupt` if the message to begin with cannot be read; `Io` if a thread cannot be started;
+    /// `Closed`.
     pub fn start<F, R>(self, listener: F) -> Result<PushConsumer>
     where
         F: Fn(&Delivery<'_>) -> R + Send + Sync + 'static,
@@ -128,7 +131,7 @@ impl PushConsumerBuilder {
 /// A running push consumer; it stops when dropped.
 #[must_use = "a consumer stops when it is dropped"]
 pub struct PushConsumer {
-    service: Arc<Service>,
+    pub(super) service: Arc<Service>,
     // Behind the service: the listener goes before the directory is closed.
     _broker: Broker,
 }
@@ -144,6 +147,14 @@ impl PushConsumer {
     #[must_use]
     pub fn assignment(&self) -> Vec<QueueId> {
         self.service.assignment()
+    }
+
+    /// Why something failed last, for people to read: a delivery (what the listener returned, or
+    /// the text of its panic), a read, or a commit. `None` while nothing has; how often tells
+    /// [`Broker::stats`].
+    #[must_use]
+    pub fn last_failure(&self) -> Option<String> {
+        self.service.last_failure()
     }
 
     /// Stops: waits for running listeners, commits, and leaves the group; its queues go to the

@@ -92,5 +92,5 @@ pub(super) fn check_range(name: &'static str, value: usize, min: u64, max: u64) 
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(Error::Setting { name, value, min, max })
+    Err(Error::Setting { name, value, rule: "a number", min, max })
 }

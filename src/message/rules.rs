@@ -4,19 +4,19 @@ use crate::error::{Error, Result};
 use crate::names::{is_blank, trim};
 use crate::properties::{KEYS, TAGS, has_separator, is_reserved};
 
-/// Refuses a tag that no tag expression can name [SUB-2].
+/// Refuses a tag that no tag expression can name (SUB-2).
 #[inline]
 pub(super) fn check_tag(tag: &str) -> Result<()> {
     if is_plain(tag) { Ok(()) } else { check_odd_tag(tag) }
 }
 
-/// Refuses a key that would be read back as none or as several [MODEL-10].
+/// Refuses a key that would be read back as none or as several (MODEL-10).
 #[inline]
 pub(super) fn check_key(key: &str) -> Result<()> {
     if is_plain(key) { Ok(()) } else { check_odd_key(key) }
 }
 
-/// Refuses a property that would be lost, or that would change another one [MODEL-9, MODEL-12].
+/// Refuses a property that would be lost, or that would change another one (MODEL-9, MODEL-12).
 #[inline]
 pub(super) fn check_property(name: &str, value: &str) -> Result<()> {
     let reason = if is_blank(name) {

@@ -19,13 +19,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Uses `path`, creating it and its parents if they are missing.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
-        if !path.is_dir() {
-            fs::create_dir_all(path)?;
-            if let Some(parent) = path.parent() {
-                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-                File::open(parent)?.sync_all()?;
-            }
-        }
+        make_durably(path)?;
         let lock = Mutex::new(Rank::Lifecycle, None);
         Ok(Self { path: path.to_owned(), lock })
     }
@@ -54,9 +48,9 @@ impl Storage for Directory {
 
     fn make_folder(&self, folder: &str) -> io::Result<()> {
         match fs::create_dir(self.path(folder)) {
-            Ok(()) => self.sync_folder(""),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
+            // Whoever made it may have been killed before the sync.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => self.sync_folder(""),
         }
     }
 
@@ -106,14 +100,14 @@ impl Storage for Directory {
         File::open(self.path(folder))?.sync_all()
     }
 
-    fn boot_id(&self) -> [u8; 16] {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits = text.bytes().filter_map(|b| (b as char).to_digit(16));
         let mut id = [0; 16];
         for (at, digit) in digits.take(32).enumerate() {
             id[at / 2] = id[at / 2] << 4 | digit as u8;
         }
-        id
+        (id != [0; 16]).then_some(id)
     }
 
     fn random(&self) -> io::Result<u64> {
@@ -159,6 +153,28 @@ impl StorageFile for RealFile {
     }
 }
 
+/// Creates `path` and the folders above it that are missing, each durably before the next. The
+/// first one that is there may come from a process that was killed before its sync.
+fn make_durably(path: &Path) -> io::Result<()> {
+    let parent = path.parent().map(|parent| match parent.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => parent,
+    });
+    if path.is_dir() {
+        return match parent.map(File::open) {
+            // Then it was not made by a process like this one.
+            Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            Some(parent) => parent?.sync_all(),
+            None => Ok(()),
+        };
+    }
+    parent.map_or(Ok(()), make_durably)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        _ => parent.map_or(Ok(()), |parent| File::open(parent)?.sync_all()),
+    }
+}
+
 /// Gives the file `len` bytes of blocks, so that a later store into its mapping cannot fail.
 fn reserve(file: &File, len: u64) -> io::Result<()> {
     use rustix::fs::FallocateFlags;
@@ -200,6 +216,19 @@ mod tests {
         let meta = fs::metadata(storage.path("a")).unwrap();
         assert_eq!(meta.len(), 1 << 20);
         assert!(meta.blocks() * 512 >= 1 << 20, "sparse: {} blocks", meta.blocks());
+    }
+
+    #[test]
+    fn missing_folders_above_are_made_and_a_file_in_the_way_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            Directory::new(&dir.path().join("a/b/c")).unwrap();
+            assert!(dir.path().join("a/b/c").is_dir());
+        }
+        fs::write(dir.path().join("a/file"), b"x").unwrap();
+        assert!(Directory::new(&dir.path().join("a/file")).is_err());
+        assert!(Directory::new(&dir.path().join("a/file/b")).is_err());
+        assert!(Directory::new(Path::new(".")).is_ok());
     }
 
     #[test]

@@ -47,8 +47,9 @@ pub(crate) trait Storage: Debug + Send + Sync {
     /// Makes creations, renames and unlinks in `folder` durable.
     fn sync_folder(&self, folder: &str) -> io::Result<()>;
 
-    /// The machine's boot, so that recovery can tell a killed process from lost power.
-    fn boot_id(&self) -> [u8; 16];
+    /// The machine's boot, never all zero, so that recovery can tell a killed process from lost
+    /// power; `None` if it cannot be read.
+    fn boot_id(&self) -> Option<[u8; 16]>;
 
     /// Random bytes for a new store's id.
     fn random(&self) -> io::Result<u64>;

@@ -7,9 +7,11 @@
 //! Invariants:
 //! - R1 `start` points to `len` readable and writable bytes for as long as the owner lives;
 //!   the owner lives as long as the region and is never moved out of it.
-//! - R2 the memory is reached through this region alone: the file is locked against other
-//!   brokers, and no second mapping of it is made while this one lives. Changes of a mapped file
-//!   by foreign programs are outside the contract of the crate, as for every mapped store.
+//! - R2 whoever writes to the memory reaches it through this region alone: the file is locked
+//!   against other brokers, and its broker maps it once. A broker that was closed may still lend
+//!   what it had published: a file of an earlier life is written to above that end only, and never
+//!   recycled. Changes of a mapped file by foreign programs are outside the contract of the crate,
+//!   as for every mapped store.
 //! - R3 every access is bounds-checked here, in release builds too.
 
 #![allow(unsafe_code)]

@@ -3,7 +3,7 @@
 //! Log files, index blocks and nothing else are segments. The writer copies behind the published
 //! length and then publishes; readers see only what is published, without a lock.
 //!
-//! Invariants (DESIGN 4, A1):
+//! Invariants (docs/design.md, A1):
 //! - S1 a segment's range of the region belongs to it alone: [`Carver`] owns the region and
 //!   gives every byte away at most once.
 //! - S2 there is one [`SegmentWriter`] per segment, and it writes only at or above `published`.

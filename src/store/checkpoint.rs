@@ -6,7 +6,7 @@
 //! taken; an index that lacks part of it is damaged and gets rebuilt. A file `CLEAN` with the same position says
 //! that nothing came after.
 
-use super::files::{corrupt, io_error, load, save};
+use super::files::{IMPOSSIBLE, corrupt, io_error, load, save};
 use super::record::{put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::Storage;
@@ -17,7 +17,7 @@ const FILE: &str = "meta/checkpoint";
 const CLEAN: &str = "CLEAN";
 const KIND: [u8; 4] = *b"chck";
 const CLEAN_KIND: [u8; 4] = *b"clen";
-const FIXED: usize = 40;
+const FIXED: usize = 48;
 const EACH: usize = 24;
 
 /// By incarnation and queue: the offsets that are stored, `[min, max)`.
@@ -34,6 +34,7 @@ pub(crate) struct Checkpoint {
     pub(crate) last_store_ms: u64,
     /// How many topics there are.
     pub(crate) topics: u64,
+    pub(crate) offset_files: u64,
     pub(crate) bounds: Bounds,
 }
 
@@ -52,13 +53,18 @@ impl Checkpoint {
             let key = (u32_at(&each[..], 0), u16_at(&each[..], 4));
             (key, u64_at(&each[..], 8)..u64_at(&each[..], 16))
         });
+        let bounds: Bounds = bounds.collect();
+        if bounds.values().any(|range| range.end > IMPOSSIBLE) {
+            return damaged("it names an impossible offset");
+        }
         Ok(Some(Self {
             position: u64_at(&bytes, 0),
             min_position: u64_at(&bytes, 8),
             index_files: u64_at(&bytes, 16),
             last_store_ms: u64_at(&bytes, 24),
             topics: u64_at(&bytes, 32),
-            bounds: bounds.collect(),
+            offset_files: u64_at(&bytes, 40),
+            bounds,
         }))
     }
 
@@ -70,6 +76,7 @@ impl Checkpoint {
         bytes.extend_from_slice(&self.index_files.to_le_bytes());
         bytes.extend_from_slice(&self.last_store_ms.to_le_bytes());
         bytes.extend_from_slice(&self.topics.to_le_bytes());
+        bytes.extend_from_slice(&self.offset_files.to_le_bytes());
         for ((incarnation, queue), Range { start, end }) in &self.bounds {
             let mut each = [0; EACH];
             put(&mut each, 0, &incarnation.to_le_bytes());

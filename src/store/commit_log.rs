@@ -16,7 +16,7 @@ use crate::sync::{Arc, Mutex, Padded, Rank, Swap};
 use std::io;
 
 /// How far ahead of the tail pages are faulted in, at first and at most.
-const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=64 << 20;
+const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 20;
 /// What a producer faults in when it has caught up with the allocator.
 const STEP: usize = 256 << 10;
 /// Dropped files that are kept for another life.
@@ -101,7 +101,7 @@ impl CommitLog {
     }
 
     /// The offset that the next message of `queue` will get, exact at this moment: for whoever is
-    /// about to sleep (DESIGN 10).
+    /// about to sleep (docs/design.md).
     pub(crate) fn exact_max(&self, queue: &ConsumeQueue) -> u64 {
         #[cfg(not(broken_exact_max_unlocked))]
         return self.with_tail(|tail| tail.next_offset(queue.slot));
@@ -134,7 +134,7 @@ impl CommitLog {
     /// come here; the second finds it done.
     pub(crate) fn grow(&self) -> Result<()> {
         let mut growth = self.growth.lock();
-        let tail = self.tail.lock();
+        let mut tail = self.tail.lock();
         tail.accepts()?;
         if tail.filling().next.is_some() {
             return Ok(());
@@ -152,7 +152,7 @@ impl CommitLog {
             Some((name, spare)) => log_file::reuse(&*self.storage, place, &name, spare)?,
             None => log_file::create(&*self.storage, place, self.file_size)?,
         };
-        files.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
+        files.push(Arc::new(LogFile::made(base, &writer)));
         #[cfg(not(broken_list_last))]
         self.files.store(files);
         self.tail.lock().set_next(base, writer);
@@ -224,10 +224,11 @@ impl CommitLog {
         failed.map(|()| count)
     }
 
-    /// Keeps a dropped file for another life, or removes it.
+    /// Keeps a dropped file for another life, or removes it. Deliveries of a broker that was
+    /// closed before may still lend what is in a file of an earlier life.
     fn drop_file(&self, growth: &mut Growth, file: Arc<LogFile>, name: &str) -> io::Result<()> {
         let fits = file.segment.capacity() as u64 == self.file_size;
-        if fits && growth.spares.len() < SPARES {
+        if file.made_here && fits && growth.spares.len() < SPARES {
             // Its own base tells it from every other spare.
             let spare = format!("{FOLDER}/spare-{:020}", file.base);
             let unused = Arc::try_unwrap(file).ok().and_then(|file| recycle(file.segment).ok());

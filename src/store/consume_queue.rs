@@ -2,7 +2,7 @@
 //!
 //! Its entries stand in a chain of blocks of the index arena. The tail of the log writes them
 //! under the append lock; readers go by `max`, which moves only after the record is committed and
-//! the entry published (DESIGN 4, A3).
+//! the entry published (docs/design.md, A3).
 
 use super::index_arena::{BLOCK_HEAD, ENTRY};
 use super::record::{u32_at, u64_at};

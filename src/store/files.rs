@@ -8,6 +8,9 @@ use std::io;
 /// Bytes of a file head.
 pub(crate) const HEAD: usize = 64;
 
+/// No position and no offset ever comes near: what is beyond is damage, so that nothing overflows.
+pub(crate) const IMPOSSIBLE: u64 = u64::MAX / 2;
+
 const MAGIC: [u8; 4] = *b"rklt";
 const VERSION: u32 = 1;
 
@@ -122,7 +125,8 @@ pub(crate) fn corrupt(
     Error::Corrupt { file: storage.path(name), position, reason }
 }
 
-/// Turns a system error into ours; a lack of space is told apart.
+/// Turns a system error into ours; a lack of space is told apart, unless a sync has met it: that
+/// is a failed sync, and nothing to be tried again.
 pub(crate) fn io_error(
     storage: &dyn Storage,
     action: &'static str,
@@ -131,7 +135,7 @@ pub(crate) fn io_error(
 ) -> Error {
     let file = storage.path(name);
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded if action != "sync" => {
             Error::DiskFull { file, needed: 0 }
         }
         _ => Error::Io { action, file, source },

@@ -2,7 +2,7 @@
 //!
 //! A flush covers everything committed before it began. Whoever needs a position to be durable
 //! and finds no flush in progress leads one for all; the others wait for it, and the next leader
-//! covers whatever came meanwhile (DESIGN 8). A failed sync is never tried again: the pages may
+//! covers whatever came meanwhile (docs/design.md). A failed sync is never tried again: the pages may
 //! have been dropped as clean, so a second success would prove nothing.
 
 use super::slots::{Slots, VALUE};
@@ -100,11 +100,6 @@ impl FlushGate {
         }
     }
 
-    /// Why nothing can be made durable any more.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.state.lock().failed.clone()
-    }
-
     fn settled(&self, target: u64) -> bool {
         self.flushed() >= target || {
             let state = self.state.lock();
@@ -121,7 +116,7 @@ impl FlushGate {
 #[derive(Debug)]
 pub(crate) struct FlushedMark {
     slots: Slots,
-    boot_id: [u8; 16],
+    boot_id: Option<[u8; 16]>,
 }
 
 impl FlushedMark {
@@ -136,7 +131,9 @@ impl FlushedMark {
         let said = value.map(|value| {
             let mut boot = [0; 16];
             boot.copy_from_slice(&value[8..24]);
-            Flushed { position: super::record::u64_at(&value, 0), same_boot: boot == boot_id }
+            // Two lives that do not know their boot are not the same.
+            let same_boot = boot_id == Some(boot);
+            Flushed { position: super::record::u64_at(&value, 0), same_boot }
         });
         Ok((Self { slots, boot_id }, said))
     }
@@ -154,9 +151,9 @@ pub(crate) struct Flushed {
     pub(crate) same_boot: bool,
 }
 
-fn encode(position: u64, boot_id: [u8; 16]) -> [u8; VALUE] {
+fn encode(position: u64, boot_id: Option<[u8; 16]>) -> [u8; VALUE] {
     let mut value = [0; VALUE];
     value[..8].copy_from_slice(&position.to_le_bytes());
-    value[8..24].copy_from_slice(&boot_id);
+    value[8..24].copy_from_slice(&boot_id.unwrap_or_default());
     value
 }

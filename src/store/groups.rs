@@ -3,7 +3,7 @@
 use super::files::corrupt;
 use super::offsets::Offsets;
 use super::table::Table;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::HashMap;
@@ -21,6 +21,7 @@ pub(crate) struct Groups {
 struct State {
     table: Table,
     numbers: HashMap<String, u32>,
+    closed: bool,
 }
 
 impl Groups {
@@ -30,7 +31,8 @@ impl Groups {
             let number = numbers.len() as u32;
             numbers.insert(String::from_utf8_lossy(entry).into_owned(), number);
         })?;
-        Ok(Self { state: Mutex::new(Rank::TopicTable, State { table, numbers }) })
+        let state = State { table, numbers, closed: false };
+        Ok(Self { state: Mutex::new(Rank::TopicTable, state) })
     }
 
     /// Refuses a table that lacks groups of which offsets are stored: their numbers would be given
@@ -46,6 +48,11 @@ impl Groups {
         offsets.prepare(known > 0)
     }
 
+    /// Takes no further group: the table may belong to another broker from now on.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+    }
+
     /// The number of a group that exists.
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         self.state.lock().numbers.get(name).copied()
@@ -56,6 +63,9 @@ impl Groups {
         let mut state = self.state.lock();
         if let Some(number) = state.numbers.get(name) {
             return Ok(*number);
+        }
+        if state.closed {
+            return Err(Error::Closed);
         }
         // Groups are numbered by their order in the table.
         state.table.append_durably(name.as_bytes())?;

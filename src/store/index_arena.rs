@@ -6,7 +6,7 @@
 //! behind its last entry are zero, so that a reader of the file knows where entries end.
 
 use super::checkpoint::Bounds;
-use super::files::{HEAD, Head, corrupt, io_error};
+use super::files::{HEAD, Head, IMPOSSIBLE, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, recycle};
@@ -229,7 +229,8 @@ impl BlockHead {
     fn decode(store_id: u64, bytes: &[u8]) -> Option<Self> {
         let sound = bytes.len() >= BLOCK_HEAD
             && bytes[..4] == *b"blck"
-            && checksum(store_id, &bytes[..BLOCK_HEAD - 4]) == u32_at(bytes, BLOCK_HEAD - 4);
+            && checksum(store_id, &bytes[..BLOCK_HEAD - 4]) == u32_at(bytes, BLOCK_HEAD - 4)
+            && u64_at(bytes, 8) <= IMPOSSIBLE;
         sound.then(|| Self {
             incarnation: u32_at(bytes, 4),
             first: u64_at(bytes, 8),

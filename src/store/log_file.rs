@@ -18,9 +18,21 @@ pub(crate) struct LogFile {
     /// The position of its first byte.
     pub(crate) base: u64,
     pub(crate) segment: Arc<Segment>,
+    /// By this broker since it was opened: nobody else has ever mapped it.
+    pub(super) made_here: bool,
 }
 
 impl LogFile {
+    /// A file that this broker has made.
+    pub(crate) fn made(base: u64, writer: &SegmentWriter) -> Self {
+        Self { base, segment: writer.segment().clone(), made_here: true }
+    }
+
+    /// A file that was there when this broker was opened.
+    pub(super) fn found(base: u64, writer: &SegmentWriter) -> Self {
+        Self { made_here: false, ..Self::made(base, writer) }
+    }
+
     /// The record at `position`, which lies in this file.
     #[inline]
     pub(crate) fn record(&self, position: u64) -> std::result::Result<Record<'_>, &'static str> {

@@ -67,6 +67,7 @@ use groups::Groups;
 use index_arena::IndexArena;
 use offsets::Offsets;
 use std::time::Duration;
+use tail::Tail;
 use topics::Topics;
 
 const STORE_NAME: &str = "meta/store";
@@ -99,7 +100,7 @@ impl StoreConfig {
     /// flush that waits.
     fn most_ahead(&self) -> usize {
         match self.flush {
-            Flush::Every(_) => 64 << 20,
+            Flush::Every(_) => 4 << 20,
             Flush::EveryMessage => 1 << 20,
         }
     }
@@ -159,11 +160,11 @@ impl Store {
     }
 
     fn open_locked(storage: &Arc<dyn Storage>, config: StoreConfig, clock: Clock) -> Result<Self> {
-        let recover::Recovered { store_id, log, arena, topics, groups, offsets, mark, report } =
-            recover::recover(storage, &config)?;
-        let from = log.min_position();
+        let recovered = recover::recover(storage, &config)?;
+        let recover::Recovered { store_id, log, arena, topics, groups, offsets, .. } = recovered;
+        let recover::Recovered { mark, durable, report, .. } = recovered;
         let end = log.committed();
-        let gate = FlushGate::new(clock.clone(), if report.clean { end } else { from });
+        let gate = FlushGate::new(clock.clone(), durable.min(end));
         let mut store = Self {
             storage: storage.clone(),
             store_id,
@@ -206,12 +207,15 @@ impl Store {
         // Whoever makes room for an append finishes; nobody changes a file after the unlock.
         self.log.close();
         drop(self.index_growth.lock());
+        self.offsets.close();
+        self.groups.close();
         let mut last = self.checkpoint.lock();
         if last.closed {
             return Ok(());
         }
         let closed = self.flush().and_then(|()| self.offsets.sync()).and_then(|()| {
             self.write_checkpoint(&mut last, None)?;
+            self.log.with_tail(Tail::healthy)?;
             checkpoint::mark_clean(&*self.storage, self.store_id, last.position)
         });
         last.closed = true;
@@ -225,7 +229,7 @@ impl Store {
     /// # Errors
     /// `Poisoned` if a sync failed, now or earlier.
     pub(crate) fn flush(&self) -> Result<()> {
-        let target = self.log.committed();
+        let target = self.log.with_tail(|tail| tail.healthy().map(|()| tail.committed()))?;
         self.wait_durable(target).map_err(|cause| Error::Poisoned { cause })
     }
 
@@ -275,7 +279,7 @@ impl Store {
     fn checkpoint_step(&self) {
         let mut last = self.checkpoint.lock();
         let behind = self.gate.flushed().saturating_sub(last.position);
-        if behind >= self.config.segment_bytes && self.gate.failure().is_none() {
+        if behind >= self.config.segment_bytes {
             // A checkpoint that fails leaves the one before: recovery reads more.
             let _ = self.write_checkpoint(&mut last, None);
         }
@@ -322,6 +326,8 @@ impl Store {
         if last.closed {
             return Err(Error::Closed);
         }
+        // What a failed sync has dropped, a second one does not bring back.
+        self.log.with_tail(Tail::healthy)?;
         let topics = self.topics.all();
         let queues = topics.iter().flat_map(|topic| topic.queues.iter());
         // Bounds first, then the position: the position covers at least what they say.
@@ -336,15 +342,23 @@ impl Store {
         self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
         let derived = self.arena.sync().and_then(|files| self.topics.save().map(|()| files));
         let index_files = derived.inspect_err(|error| {
-            // As with the log: what a failed sync has dropped, a second one does not bring back.
             if !matches!(error, Error::DiskFull { .. }) {
                 self.poison(&error.to_string());
             }
         })?;
         let kept = self.log.min_position().max(last.min_position);
         let min_position = min_position.map_or(kept, |raised| raised.max(kept));
-        Checkpoint { position, min_position, index_files, last_store_ms, topics, bounds }
-            .save(&*self.storage, self.store_id)?;
+        let offset_files = self.offsets.files();
+        let checkpoint = Checkpoint {
+            position,
+            min_position,
+            index_files,
+            last_store_ms,
+            topics,
+            offset_files,
+            bounds,
+        };
+        checkpoint.save(&*self.storage, self.store_id)?;
         (last.position, last.min_position) = (position, min_position);
         Ok(())
     }

@@ -5,9 +5,9 @@
 //! memory, survives the end of the process as soon as it returns, and needs no space on a full
 //! disk; only the first commit of a group to a queue may.
 
-use super::files::{HEAD, Head, io_error};
+use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::{Region, Storage, StorageFile};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::HashMap;
@@ -41,42 +41,54 @@ struct State {
     files: Vec<CellFile>,
     cells: HashMap<OffsetKey, Cell>,
     used: usize,
+    /// Something has not been synced.
     dirty: bool,
+    closed: bool,
 }
 
 #[derive(Debug)]
 struct CellFile {
     region: Region,
     file: Arc<dyn StorageFile>,
+    dirty: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     number: usize,
-    sequence: u32,
+    sequence: u64,
     offset: u64,
 }
 
 impl Offsets {
-    /// Opens the cells; the second value counts those in which neither copy was sound.
-    pub(crate) fn open(storage: &Arc<dyn Storage>, store_id: u64) -> Result<(Self, u64)> {
+    /// Opens the cells, in `expected` files or more that were made since; the second value counts
+    /// those in which neither copy was sound.
+    ///
+    /// # Errors
+    /// `Corrupt` if a file is missing.
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        store_id: u64,
+        expected: u64,
+    ) -> Result<(Self, u64)> {
         let mut state = State::default();
         let mut unsound = 0;
-        loop {
-            let name = file_name(state.files.len());
+        let names = list(&**storage)?;
+        if (names.len() as u64) < expected {
+            let reason = "the file is missing";
+            return Err(corrupt(&**storage, &file_name(names.len()), 0, reason));
+        }
+        for name in names {
             let failed = |action, source| io_error(&**storage, action, &name, source);
-            let file = match storage.open(&name) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => break,
-                opened => opened.map_err(|e| failed("open", e))?,
-            };
+            let file = storage.open(&name).map_err(|e| failed("open", e))?;
             if file.len().map_err(|e| failed("measure", e))? != FILE as u64 {
-                return Err(super::files::corrupt(&**storage, &name, 0, "the length is wrong"));
+                return Err(corrupt(&**storage, &name, 0, "the length is wrong"));
             }
             let mut region = file.map().map_err(|e| failed("map", e))?;
             let head = Head::decode(&**storage, &name, KIND, region.bytes(0..HEAD))?;
             if head.store_id != store_id {
                 let reason = "the file belongs to another store";
-                return Err(super::files::corrupt(&**storage, &name, 16, reason));
+                return Err(corrupt(&**storage, &name, 16, reason));
             }
             for nth in 0..CELLS {
                 let at = HEAD + nth * CELL;
@@ -95,7 +107,7 @@ impl Offsets {
                     None => {}
                 }
             }
-            state.files.push(CellFile { region, file });
+            state.files.push(CellFile { region, file, dirty: false });
         }
         let growth = Mutex::new(Rank::OffsetGrowth, ());
         let state = Mutex::new(Rank::OffsetStore, state);
@@ -109,9 +121,14 @@ impl Offsets {
     pub(crate) fn prepare(&self, expected: bool) -> Result<()> {
         if expected && self.state.lock().files.is_empty() {
             let reason = "the file is missing, though there are groups";
-            return Err(super::files::corrupt(&*self.storage, &file_name(0), 0, reason));
+            return Err(corrupt(&*self.storage, &file_name(0), 0, reason));
         }
         if self.state.lock().files.is_empty() { self.grow() } else { Ok(()) }
+    }
+
+    /// How many files there are, all of them durable.
+    pub(crate) fn files(&self) -> u64 {
+        self.state.lock().files.len() as u64
     }
 
     /// The number behind the last group that has an offset.
@@ -174,13 +191,24 @@ impl Offsets {
         if !std::mem::take(&mut state.dirty) {
             return Ok(());
         }
-        let files: Vec<_> = state.files.iter().map(|cells| cells.file.clone()).collect();
+        let files = state.files.iter_mut().enumerate();
+        let dirty = files.filter_map(|(number, cells)| {
+            std::mem::take(&mut cells.dirty).then(|| (number, cells.file.clone()))
+        });
+        let dirty: Vec<_> = dirty.collect();
         drop(state);
-        for (number, file) in files.iter().enumerate() {
+        for (number, file) in dirty {
             let synced = file.sync();
             synced.map_err(|e| io_error(&*self.storage, "sync", &file_name(number), e))?;
         }
         Ok(())
+    }
+
+    /// Takes no further commit, and waits for a file that is being made: the files may belong to
+    /// another broker from now on.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        drop(self.growth.lock());
     }
 
     fn update(&self, key: OffsetKey, new: impl Fn(Option<u64>) -> Option<u64>) -> Result<bool> {
@@ -188,7 +216,8 @@ impl Offsets {
         let (number, sequence) = loop {
             match state.cells.get(&key) {
                 Some(cell) if new(Some(cell.offset)).is_none() => return Ok(false),
-                Some(cell) => break (cell.number, cell.sequence.wrapping_add(1)),
+                _ if state.closed => return Err(Error::Closed),
+                Some(cell) => break (cell.number, cell.sequence.saturating_add(1)),
                 None if state.used < state.files.len() * CELLS => {
                     let number = state.used;
                     state.used += 1;
@@ -207,7 +236,9 @@ impl Offsets {
         let cell = Cell { number, sequence, offset };
         let at = HEAD + number % CELLS * CELL + (sequence % 2) as usize * COPY;
         let bytes = encode(self.store_id, key, cell);
-        state.files[number / CELLS].region.write(at, &bytes);
+        let file = &mut state.files[number / CELLS];
+        file.region.write(at, &bytes);
+        file.dirty = true;
         state.cells.insert(key, cell);
         Ok(!std::mem::replace(&mut state.dirty, true))
     }
@@ -215,6 +246,9 @@ impl Offsets {
     fn grow(&self) -> Result<()> {
         let _growth = self.growth.lock();
         let state = self.state.lock();
+        if state.closed {
+            return Err(Error::Closed);
+        }
         let number = state.files.len();
         if state.used < number * CELLS {
             return Ok(());
@@ -236,7 +270,7 @@ impl Offsets {
         self.storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
         self.storage.sync_folder("meta").map_err(|e| failed("sync", e))?;
         let region = file.map().map_err(|e| failed("map", e))?;
-        Ok(CellFile { region, file })
+        Ok(CellFile { region, file, dirty: false })
     }
 }
 
@@ -246,21 +280,35 @@ fn encode(store_id: u64, key: OffsetKey, cell: Cell) -> [u8; COPY] {
     put(&mut bytes, 8, &key.group.to_le_bytes());
     put(&mut bytes, 12, &key.incarnation.to_le_bytes());
     put(&mut bytes, 16, &cell.sequence.to_le_bytes());
-    put(&mut bytes, 20, &key.queue.to_le_bytes());
-    bytes[22] = 1;
+    put(&mut bytes, 24, &key.queue.to_le_bytes());
+    bytes[26] = 1;
     let crc = checksum(store_id, &bytes[..COPY - 4]);
     put(&mut bytes, COPY - 4, &crc.to_le_bytes());
     bytes
 }
 
 fn decode(store_id: u64, bytes: &[u8; COPY]) -> Option<(OffsetKey, Cell)> {
-    let sound = bytes[22] == 1 && checksum(store_id, &bytes[..COPY - 4]) == u32_at(bytes, COPY - 4);
+    let sound = bytes[26] == 1 && checksum(store_id, &bytes[..COPY - 4]) == u32_at(bytes, COPY - 4);
     let key = OffsetKey {
         group: u32_at(bytes, 8),
         incarnation: u32_at(bytes, 12),
-        queue: u16_at(bytes, 20),
+        queue: u16_at(bytes, 24),
     };
-    sound.then(|| (key, Cell { number: 0, sequence: u32_at(bytes, 16), offset: u64_at(bytes, 0) }))
+    sound.then(|| (key, Cell { number: 0, sequence: u64_at(bytes, 16), offset: u64_at(bytes, 0) }))
+}
+
+/// The files, of which none may be missing before the last: a later one would be written over.
+fn list(storage: &dyn Storage) -> Result<Vec<String>> {
+    let names = storage.list("meta").map_err(|e| io_error(storage, "list", "meta", e))?;
+    let number = |name: &str| name.strip_prefix("offsets-")?.parse::<usize>().ok();
+    let mut numbers: Vec<usize> = names.iter().filter_map(|name| number(name)).collect();
+    numbers.sort_unstable();
+    match numbers.iter().enumerate().find(|(nth, number)| nth != *number) {
+        Some((_, later)) => {
+            Err(corrupt(storage, &file_name(*later), 0, "the file before this one is missing"))
+        }
+        None => Ok(numbers.into_iter().map(file_name).collect()),
+    }
 }
 
 fn file_name(number: usize) -> String {
@@ -286,14 +334,14 @@ mod tests {
     fn commits_survive_reopening_without_a_close() {
         let dir = tempfile::tempdir().unwrap();
         let storage = storage(dir.path());
-        let (offsets, _) = Offsets::open(&storage, 5).unwrap();
+        let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
         for queue in 0..2500 {
             assert_eq!(offsets.get(key(queue)), None);
             offsets.set(key(queue), 10).unwrap();
             offsets.set(key(queue), 10 + u64::from(queue)).unwrap();
         }
         drop(offsets);
-        let (offsets, unsound) = Offsets::open(&storage, 5).unwrap();
+        let (offsets, unsound) = Offsets::open(&storage, 5, 0).unwrap();
         assert_eq!(unsound, 0);
         for queue in 0..2500 {
             assert_eq!(offsets.get(key(queue)), Some(10 + u64::from(queue)));
@@ -303,7 +351,7 @@ mod tests {
     #[test]
     fn conc_11_raise_never_lowers() {
         let dir = tempfile::tempdir().unwrap();
-        let (offsets, _) = Offsets::open(&storage(dir.path()), 5).unwrap();
+        let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
         offsets.raise(key(0), 0).unwrap();
         assert_eq!(offsets.get(key(0)), Some(0));
         offsets.raise(key(0), 7).unwrap();
@@ -317,7 +365,7 @@ mod tests {
     fn b_080_a_damaged_newest_copy_leaves_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
         let storage = storage(dir.path());
-        let (offsets, _) = Offsets::open(&storage, 5).unwrap();
+        let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
         for offset in 1..=3 {
             offsets.set(key(0), offset).unwrap();
         }
@@ -327,10 +375,76 @@ mod tests {
         // Sequence 2 went to the first copy.
         bytes[HEAD] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        assert_eq!(Offsets::open(&storage, 5).unwrap().0.get(key(0)), Some(2));
+        assert_eq!(Offsets::open(&storage, 5, 0).unwrap().0.get(key(0)), Some(2));
         bytes[HEAD + COPY] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let (offsets, unsound) = Offsets::open(&storage, 5).unwrap();
+        let (offsets, unsound) = Offsets::open(&storage, 5, 0).unwrap();
         assert_eq!((offsets.get(key(0)), unsound), (None, 1));
+    }
+
+    #[test]
+    fn a_missing_file_is_refused_wherever_it_stood() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = storage(dir.path());
+        let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
+        for queue in 0..2 * CELLS as u16 + 1 {
+            offsets.set(key(queue), 10).unwrap();
+        }
+        assert_eq!(offsets.files(), 3);
+        drop(offsets);
+        for (missing, named) in [(0, 1), (1, 2), (2, 2)] {
+            let path = storage.path(&file_name(missing));
+            let bytes = std::fs::read(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            match Offsets::open(&storage, 5, 3) {
+                Err(Error::Corrupt { file, .. }) => {
+                    assert_eq!(file, storage.path(&file_name(named)))
+                }
+                other => panic!("{missing}: {other:?}"),
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+        std::fs::write(dir.path().join("meta/offsets-0003.new"), b"").unwrap();
+        assert_eq!(Offsets::open(&storage, 5, 3).unwrap().0.get(key(CELLS as u16)), Some(10));
+    }
+
+    #[test]
+    fn the_newest_copy_counts_after_any_number_of_commits() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = storage(dir.path());
+        let near = u64::from(u32::MAX);
+        for (queue, sequence) in [near - 1, near, 1 << 40].into_iter().enumerate() {
+            let key = key(queue as u16);
+            let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
+            offsets.set(key, 1).unwrap();
+            offsets.state.lock().cells.get_mut(&key).unwrap().sequence = sequence;
+            for offset in 2..5 {
+                offsets.set(key, offset).unwrap();
+                assert_eq!(Offsets::open(&storage, 5, 0).unwrap().0.get(key), Some(offset));
+            }
+        }
+    }
+
+    #[test]
+    fn only_files_with_commits_are_synced_and_a_closed_store_takes_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
+        for queue in 0..CELLS as u16 + 1 {
+            offsets.set(key(queue), 10).unwrap();
+        }
+        offsets.sync().unwrap();
+        assert!(offsets.set(key(CELLS as u16), 11).unwrap());
+        let dirty = |offsets: &Offsets| -> Vec<bool> {
+            offsets.state.lock().files.iter().map(|cells| cells.dirty).collect()
+        };
+        assert_eq!(dirty(&offsets), [false, true]);
+        offsets.sync().unwrap();
+        assert_eq!(dirty(&offsets), [false, false]);
+        offsets.close();
+        assert!(matches!(offsets.set(key(0), 11), Err(Error::Closed)));
+        assert!(matches!(offsets.begin(key(3000), 0), Err(Error::Closed)));
+        assert!(matches!(offsets.grow(), Err(Error::Closed)));
+        assert!(!offsets.raise(key(0), 9).unwrap());
+        assert_eq!(offsets.get(key(0)), Some(10));
     }
 }

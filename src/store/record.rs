@@ -1,4 +1,4 @@
-//! The record: one message, event or filler in the commit log (DESIGN 4).
+//! The record: one message, event or filler in the commit log (docs/design.md).
 //!
 //! ```text
 //!  0 length u32      4 crc u32         8 magic u8  9 version u8  10 kind u8  11 flags u8
@@ -8,9 +8,9 @@
 //! 64 topic, properties, body, padding to a multiple of 8
 //! ```
 //!
-//! The CRC is seeded with the store's id. It runs over the record with its own word and the words
-//! that depend on the record's place as zeroes, without the padding, and then over the words of
-//! the place: all but those 32 bytes are hashed outside the append lock. Padding is zero.
+//! The CRC is seeded with the store's id and runs over everything but itself, with zeroes for the
+//! words that depend on the record's place, and without the padding, which must be zero. Those
+//! words are then mixed in: all but that is done outside the append lock.
 
 use crc32fast::Hasher;
 use std::ops::Range;
@@ -64,7 +64,8 @@ pub(crate) struct Draft<'a> {
     filled: usize,
     // What the front has no room for.
     parts: [&'a [u8]; 3],
-    hashed: Hasher,
+    /// Of everything but the place.
+    crc: u32,
     born_ms: Option<u64>,
     length: usize,
 }
@@ -136,7 +137,7 @@ impl<'a> Draft<'a> {
             // The padding has room, too.
             filled = length;
         }
-        Self { front, filled, parts, hashed, born_ms: content.born_ms, length }
+        Self { front, filled, parts, crc: hashed.finalize(), born_ms: content.born_ms, length }
     }
 
     /// Bytes that the record takes in the log.
@@ -158,10 +159,8 @@ impl<'a> Draft<'a> {
                 age.clamp(i32::MIN.into(), i32::MAX.into()) as i32
             }
         };
-        let mut hashed = self.hashed.clone();
-        hashed.update(&place_words(place, age));
         let front = &mut self.front;
-        put(front, 4, &hashed.finalize().to_le_bytes());
+        put(front, 4, &sealed(self.crc, place, age).to_le_bytes());
         put(front, 16, &place.position.to_le_bytes());
         put(front, 24, &place.offset.to_le_bytes());
         put(front, 32, &place.store_ms.to_le_bytes());
@@ -192,8 +191,8 @@ pub(crate) fn filler(store_id: u64, position: u64, length: usize) -> [u8; HEADER
     put(&mut header, 16, &position.to_le_bytes());
     let mut hashed = seeded(store_id);
     hashed.update(&without_place(&header));
-    hashed.update(&place_words(Place { position, offset: 0, store_ms: 0 }, 0));
-    put(&mut header, 4, &hashed.finalize().to_le_bytes());
+    let place = Place { position, offset: 0, store_ms: 0 };
+    put(&mut header, 4, &sealed(hashed.finalize(), place, 0).to_le_bytes());
     header
 }
 
@@ -240,8 +239,8 @@ impl<'a> Record<'a> {
             hashed.update(&content[HEADER..]);
         }
         let (position, offset, store_ms) = (self.position(), self.offset(), self.store_ms());
-        hashed.update(&place_words(Place { position, offset, store_ms }, self.age()));
-        hashed.finalize() == u32_at(self.bytes, 4)
+        let place = Place { position, offset, store_ms };
+        sealed(hashed.finalize(), place, self.age()) == u32_at(self.bytes, 4)
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -373,15 +372,17 @@ fn without_place(record: &[u8]) -> [u8; HEADER] {
     header
 }
 
-// Whole blocks are hashed quickest, so four zeroes follow.
+/// Mixes the place into the CRC of the rest. Each step is a bijection in its word, so a change of
+/// one word is noticed as surely as by a CRC, in a fraction of the time, which is spent under the
+/// append lock.
 #[inline]
-fn place_words(place: Place, age: i32) -> [u8; 32] {
-    let mut words = [0; 32];
-    put(&mut words, 0, &place.position.to_le_bytes());
-    put(&mut words, 8, &place.offset.to_le_bytes());
-    put(&mut words, 16, &place.store_ms.to_le_bytes());
-    put(&mut words, 24, &u64::from(age.cast_unsigned()).to_le_bytes());
-    words
+fn sealed(crc: u32, place: Place, age: i32) -> u32 {
+    let words = [place.position, place.offset, place.store_ms, u64::from(age.cast_unsigned())];
+    let mixed = words.into_iter().fold(u64::from(crc), |mixed, word| {
+        let product = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        product ^ product >> 32
+    });
+    mixed as u32 ^ (mixed >> 32) as u32
 }
 
 const PADDING: [u8; ALIGN] = [0; ALIGN];

@@ -1,4 +1,4 @@
-//! Opening a directory: a clean one by its metadata, any other by reading the log (DESIGN 9).
+//! Opening a directory: a clean one by its metadata, any other by reading the log (docs/design.md).
 //!
 //! Nothing is changed before it is decided that the directory can be opened. Then, in this order:
 //! what a cut removes is kept aside, later files go, a filler covers the torn part, all is made
@@ -7,17 +7,17 @@
 
 use super::checkpoint::{Checkpoint, clean_end, unmark_clean};
 use super::commit_log::{CommitLog, Opened, next_base_value};
-use super::files::{self, HEAD, corrupt, io_error};
+use super::files::{self, HEAD, IMPOSSIBLE, corrupt, io_error};
 use super::flush::{Flushed, FlushedMark};
 use super::groups::Groups;
 use super::index_arena::{self, IndexArena, Trust};
 use super::log_file::{self, FOLDER, LogFile, file_name};
 use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
-use super::record::{CONTINUED, HEADER, Record, filler, u64_at};
+use super::record::{ALIGN, CONTINUED, HEADER, Record, filler, u64_at};
 use super::report::RecoveryReport;
 use super::scan::{End, Found, RawFile, name_at, open_files, replay, sound_after, verify};
-use super::slots::{Slots, VALUE};
+use super::slots::Slots;
 use super::tail::Tail;
 use super::topics::{TopicEvent, Topics};
 use super::{STORE_KIND, STORE_NAME, StoreConfig};
@@ -38,6 +38,8 @@ pub(crate) struct Recovered {
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
     pub(crate) mark: FlushedMark,
+    /// The position below which everything had been made durable before.
+    pub(crate) durable: u64,
     pub(crate) report: RecoveryReport,
 }
 
@@ -63,20 +65,24 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
         open_files(&**storage, store_id, min_position, known_end)?;
     let (topics, known_topics) = Topics::open(storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
-    let (offsets, unreadable_offsets) = Offsets::open(storage, store_id)?;
+    let (offsets, unreadable_offsets) = Offsets::open(storage, store_id, checkpoint.offset_files)?;
     groups.check(&**storage, &offsets)?;
     let clean = clean_end(&**storage, store_id)?
         .filter(|end| known && *end == checkpoint.position && !record_at(store_id, &mut raw, *end));
 
     let rebuild = Rebuild::default();
-    let next_base = Slots::open(storage, NEXT_BASE, *b"nbas", store_id, &next_base_value(0))?;
+    let (slots, value) = Slots::open(storage, NEXT_BASE, *b"nbas", store_id, &next_base_value(0))?;
+    let next_base = (slots, value.map_or(0, |value| u64_at(&value, 0)));
+    if next_base.1 > IMPOSSIBLE {
+        return Err(corrupt(&**storage, NEXT_BASE, 0, "it names an impossible position"));
+    }
     let mut reading =
         Reading { storage, store_id, config, raw, leftovers, unfit, next_base, rebuild };
     reading.start_over(&known_topics, &checkpoint);
     let mut report = RecoveryReport { unreadable_offsets, ..RecoveryReport::default() };
     report.clean = clean.is_some();
     let mut end = match clean {
-        Some(end) => reading.clean_end(end),
+        Some(end) => reading.clean_end(end)?,
         None => reading.verify(checkpoint.position, flushed, known_end)?,
     };
     let arena = match reading.with_index(&checkpoint, clean.is_some(), &end)? {
@@ -104,7 +110,8 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
         }
     }
     topics.insert(&mut topics.changes(), topics_found);
-    Ok(Recovered { store_id, log, arena, topics, groups, offsets, mark, report })
+    let durable = known_end;
+    Ok(Recovered { store_id, log, arena, topics, groups, offsets, mark, durable, report })
 }
 
 /// The log and the queues while they are read.
@@ -115,7 +122,7 @@ struct Reading<'a> {
     raw: Vec<RawFile>,
     leftovers: Vec<String>,
     unfit: Option<u64>,
-    next_base: (Slots, Option<[u8; VALUE]>),
+    next_base: (Slots, u64),
     rebuild: Rebuild,
 }
 
@@ -126,9 +133,26 @@ impl Reading<'_> {
         topics.iter().for_each(|event| self.rebuild.topic(event.clone()));
     }
 
-    fn clean_end(&self, position: u64) -> End {
+    fn clean_end(&self, position: u64) -> Result<End> {
         let file = self.raw.iter().take_while(|file| file.end() <= position).count();
-        End { position, file, torn: false, reason: "", records: 0, bytes: 0 }
+        self.usable(End { position, file, torn: false, reason: "", records: 0, bytes: 0 })
+    }
+
+    /// Refuses an end at which no filler could stand: behind a record there is nothing, or room
+    /// for the header of another.
+    fn usable(&self, end: End) -> Result<End> {
+        let file = self.raw.get(end.file);
+        let left = file.map_or(0, |file| file.end() - end.position.max(file.first()));
+        if (1..HEADER as u64).contains(&left) || !left.is_multiple_of(ALIGN as u64) {
+            let reason = "the log ends where no record can follow";
+            return Err(corrupt(
+                &**self.storage,
+                &name_at(&self.raw, end.position),
+                end.position,
+                reason,
+            ));
+        }
+        Ok(end)
     }
 
     /// Reads the log from `from` on, and tells a torn tail from damage.
@@ -153,7 +177,7 @@ impl Reading<'_> {
         if flushed.same_boot && sound_after(self.store_id, &mut self.raw, &end, of_another) {
             return damaged(&self.raw, "a damaged record stands before sound ones");
         }
-        Ok(end)
+        self.usable(end)
     }
 
     /// Uses the index files, and adds what the log has from the checkpoint on.
@@ -230,7 +254,7 @@ impl Reading<'_> {
     ) -> Result<(CommitLog, Vec<super::topics::Topic>, Option<u64>)> {
         let (storage, store_id, size) = (self.storage, self.store_id, self.config.segment_bytes);
         let after = self.raw.last().map_or(0, RawFile::end).max(known_end);
-        let mut next_base = self.next_base.1.map_or(0, |value| u64_at(&value, 0)).max(after);
+        let mut next_base = self.next_base.1.max(after);
 
         // Sound records can stand behind a torn append: its own, or what power loss left.
         let behind = end.torn || sound_after(store_id, &mut self.raw, &end, |_| true);
@@ -263,7 +287,7 @@ impl Reading<'_> {
                 let synced = writer.segment().sync(0..len);
                 synced.map_err(|e| io_error(&**storage, "sync", &file_name(base), e))?;
             }
-            list.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
+            list.push(Arc::new(LogFile::found(base, &writer)));
             // A full file can be the tail as well: the first append rolls over.
             let place = if nth > end.file { &mut next } else { &mut tail };
             *place = Some((base, writer));
@@ -278,7 +302,7 @@ impl Reading<'_> {
                 slots.sync()?;
                 let place = log_file::Place { store_id, base, after: 0 };
                 let writer = log_file::create(&**storage, place, size)?;
-                list.push(Arc::new(LogFile { base, segment: writer.segment().clone() }));
+                list.push(Arc::new(LogFile::made(base, &writer)));
                 (base, writer)
             }
         };
@@ -292,18 +316,22 @@ impl Reading<'_> {
         Ok((log, topics, sealed))
     }
 
-    /// Copies what a cut removes to `cut/<position>`, durably: the rest of the file of the cut,
-    /// and the later files that hold sound records.
+    /// Copies what a cut removes to `cut/<position>`, durably, if it holds sound records: the rest
+    /// of the file of the cut, and the later files.
     fn keep_aside(&mut self, end: &End) -> Result<()> {
         let storage = &**self.storage;
-        storage.make_folder("cut").map_err(|e| io_error(storage, "create", "cut", e))?;
-        let names = storage.list("cut").map_err(|e| io_error(storage, "list", "cut", e))?;
         for (nth, file) in self.raw.iter_mut().enumerate().skip(end.file) {
             let here = nth == end.file;
             let from = if here { end.position.max(file.first()) } else { file.first() };
+            // A torn append alone is worth nothing, and there may be no room for a copy.
+            if !file.holds(self.store_id, from, |_| true) {
+                continue;
+            }
+            storage.make_folder("cut").map_err(|e| io_error(storage, "create", "cut", e))?;
+            let names = storage.list("cut").map_err(|e| io_error(storage, "list", "cut", e))?;
             let name = format!("{from:020}");
             // A copy that is there is whole, and older than what an earlier try has left here.
-            if names.contains(&name) || !(here || file.holds(self.store_id, from, |_| true)) {
+            if names.contains(&name) {
                 continue;
             }
             let bytes = file.bytes(from);
@@ -319,7 +347,7 @@ impl Reading<'_> {
 /// Covers the rest of a segment by a filler, and zeroes it: nothing in it can come back.
 fn seal(store_id: u64, base: u64, writer: &mut SegmentWriter) {
     let left = writer.remaining();
-    // Less than a header never remains behind a record.
+    // Otherwise nothing is left: see `usable`.
     if left >= HEADER {
         writer.write(&filler(store_id, base + writer.cursor() as u64, left));
         writer.zero_rest();

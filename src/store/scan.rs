@@ -3,7 +3,7 @@
 //! A batch stands or falls as one: records marked as going on are held back until the last of
 //! their batch is found sound.
 
-use super::files::{HEAD, Head, corrupt, io_error};
+use super::files::{HEAD, Head, IMPOSSIBLE, corrupt, io_error};
 use super::log_file::{FOLDER, KIND, file_name};
 use super::record::{ALIGN, CONTINUED, CONTINUES, HEADER, Kind, Record, names_position};
 use crate::error::Result;
@@ -42,7 +42,13 @@ impl RawFile {
         position: u64,
     ) -> std::result::Result<Record<'_>, &'static str> {
         let record = Record::parse(self.bytes(position), position)?;
-        if record.verify(store_id) { Ok(record) } else { Err("the record fails its checksum") }
+        if !record.verify(store_id) {
+            return Err("the record fails its checksum");
+        }
+        if record.offset() > IMPOSSIBLE || record.incarnation() == u32::MAX {
+            return Err("the record has an impossible number");
+        }
+        Ok(record)
     }
 
     /// Whether a sound record that `counts` stands at `from` or behind.
@@ -115,7 +121,7 @@ pub(crate) fn open_files(
         let file = storage.open(&name).map_err(|e| failed("open", e))?;
         let size = file.len().map_err(|e| failed("measure", e))?;
         let damaged = |at, reason| Err(corrupt(storage, &name, at, reason));
-        let Some(end) = base.checked_add(size) else {
+        let Some(end) = base.checked_add(size).filter(|end| *end < IMPOSSIBLE) else {
             return damaged(0, "the name is out of range");
         };
         if min_position.is_some_and(|min| base < min && end <= min) {

@@ -7,6 +7,9 @@ use crate::error::Result;
 use crate::storage::{Storage, StorageFile, read_all, replace};
 use crate::sync::Arc;
 
+/// A table that is smaller is never compacted.
+const SMALL: u64 = 64 << 10;
+
 /// An append log of entries.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -18,6 +21,8 @@ pub(crate) struct Table {
     end: u64,
     /// Bytes of an entry that was not finished stand at the end.
     torn: bool,
+    /// Whether to compact is looked at from this length on.
+    look_at: u64,
 }
 
 impl Table {
@@ -62,7 +67,8 @@ impl Table {
             return Err(super::files::corrupt(&**storage, name, at as u64, reason));
         }
         let storage = storage.clone();
-        Ok(Self { storage, name, kind, store_id, file, end: at as u64, torn })
+        let (end, look_at) = (at as u64, SMALL);
+        Ok(Self { storage, name, kind, store_id, file, end, torn, look_at })
     }
 
     /// Bytes of the table.
@@ -101,15 +107,15 @@ impl Table {
     }
 
     /// Rewrites the table from its `live` entries if it has grown to twice their size.
-    pub(crate) fn compact<'a>(&mut self, live: impl Iterator<Item = &'a [u8]>) -> Result<()> {
-        const SMALL: u64 = 64 << 10;
-        if self.end < SMALL {
+    pub(crate) fn compact(&mut self, live: impl FnOnce() -> Vec<Vec<u8>>) -> Result<()> {
+        if self.end < self.look_at {
             return Ok(());
         }
         let head = Head::new(self.kind, self.store_id, 0, 0);
         let mut bytes = head.encode().to_vec();
-        live.for_each(|content| bytes.extend_from_slice(&encode(self.store_id, content)));
-        if self.end < 2 * bytes.len() as u64 {
+        live().iter().for_each(|content| bytes.extend_from_slice(&encode(self.store_id, content)));
+        self.look_at = SMALL.max(2 * bytes.len() as u64);
+        if self.end < self.look_at {
             return Ok(());
         }
         let failed = |action, source| io_error(&*self.storage, action, self.name, source);
@@ -173,7 +179,7 @@ mod tests {
         let entry = [7; 1000];
         for _ in 0..500 {
             table.append(&entry).unwrap();
-            table.compact(std::iter::once(&entry[..])).unwrap();
+            table.compact(|| vec![entry.to_vec()]).unwrap();
         }
         assert!(std::fs::metadata(dir.path().join("t")).unwrap().len() < 70_000);
         assert!(open(&storage).unwrap().1.iter().all(|found| *found == entry));

@@ -1,4 +1,4 @@
-//! The tail of the log: everything that the append lock guards (DESIGN 4).
+//! The tail of the log: everything that the append lock guards (docs/design.md).
 //!
 //! An append, in this order:
 //! 1. looks whether there is room in the segment, in its populated pages and in the queue's index
@@ -25,6 +25,9 @@ pub(crate) struct Tail {
     store_id: u64,
     base: u64,
     writer: SegmentWriter,
+    /// The position behind the last committed record: what an append that unwound has written
+    /// lies behind it.
+    end: u64,
     next: Option<(u64, SegmentWriter)>,
     cursors: Vec<Cursor>,
     last_store_ms: u64,
@@ -97,10 +100,12 @@ pub(crate) enum Refusal {
 impl Tail {
     /// Goes on at the end of what `writer` has, in the segment that starts at `base`.
     pub(crate) fn new(store_id: u64, base: u64, writer: SegmentWriter, last_store_ms: u64) -> Self {
+        let end = base + writer.cursor() as u64;
         Self {
             store_id,
             base,
             writer,
+            end,
             next: None,
             cursors: Vec::new(),
             last_store_ms,
@@ -123,14 +128,10 @@ impl Tail {
         self.inside = true;
         let store_ms = now_ms.max(self.last_store_ms);
         self.last_store_ms = store_ms;
-        let position = self.committed_in_writer();
+        let position = self.end;
         let offset = slot.map_or(0, |slot| self.cursors[slot].next);
         for (nth, draft) in drafts.iter_mut().enumerate() {
-            let place = Place {
-                position: self.committed_in_writer(),
-                offset: offset + nth as u64,
-                store_ms,
-            };
+            let place = Place { position: self.cursor(), offset: offset + nth as u64, store_ms };
             #[cfg(not(broken_index_first))]
             draft.write(place, |part| self.writer.write(part));
             if let Some(slot) = slot {
@@ -145,6 +146,7 @@ impl Tail {
             }
         }
         self.writer.publish();
+        self.end = self.cursor();
         let mut watched = false;
         if let Some(slot) = slot {
             let cursor = &mut self.cursors[slot];
@@ -157,13 +159,13 @@ impl Tail {
         }
         let wake_flusher = std::mem::take(&mut self.flusher_sleeps);
         self.inside = false;
-        let end = self.committed_in_writer();
+        let end = self.end;
         Ok(Appended { position, offset, store_ms, end, watched, wake_flusher, wake_allocator })
     }
 
     /// The position behind the last committed record.
     pub(crate) fn committed(&self) -> u64 {
-        self.committed_in_writer()
+        self.end
     }
 
     pub(super) fn last_store_ms(&self) -> u64 {
@@ -224,7 +226,7 @@ impl Tail {
 
     /// Refuses everything from now on, naming `cause`.
     pub(super) fn poison(&mut self, cause: &str) {
-        if self.state == State::Open {
+        if !matches!(self.state, State::Poisoned(_)) {
             self.state = State::Poisoned(cause.to_owned());
         }
     }
@@ -236,20 +238,28 @@ impl Tail {
         self.writer.write(&[1; 40]);
     }
 
-    /// Whether appends are still taken; the error says why not.
-    pub(super) fn accepts(&self) -> Result<(), Error> {
-        match &self.state {
-            State::Open => Ok(()),
-            State::Closed => Err(Error::Closed),
-            State::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+    /// Whether what is in memory can be vouched for: no sync has failed, and no append was left
+    /// in the middle.
+    #[inline]
+    pub(super) fn healthy(&mut self) -> Result<(), Error> {
+        if self.inside {
+            self.poison("an append was left in the middle");
         }
+        match &self.state {
+            State::Poisoned(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            State::Open | State::Closed => Ok(()),
+        }
+    }
+
+    /// Whether appends are still taken; the error says why not.
+    #[inline]
+    pub(super) fn accepts(&mut self) -> Result<(), Error> {
+        self.healthy()?;
+        if self.state == State::Closed { Err(Error::Closed) } else { Ok(()) }
     }
 
     #[inline]
     fn check(&mut self, slot: Option<usize>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
-        if self.inside {
-            self.poison("an append was left in the middle");
-        }
         self.accepts().map_err(Refusal::Stopped)?;
         if let Some(slot) = slot {
             let cursor = &self.cursors[slot];
@@ -282,7 +292,7 @@ impl Tail {
     fn roll(&mut self, base: u64, next: SegmentWriter) {
         let left = self.writer.remaining();
         if left > 0 {
-            let header = record::filler(self.store_id, self.committed_in_writer(), left);
+            let header = record::filler(self.store_id, self.end, left);
             self.writer.write(&header);
             // What the filler covers counts as written.
             self.writer.skip_rest();
@@ -291,11 +301,13 @@ impl Tail {
         self.writer.publish();
         self.base = base;
         self.writer = next;
+        self.end = self.cursor();
         self.allocator_alarm = 0;
     }
 
+    /// Where the next byte goes.
     #[inline]
-    fn committed_in_writer(&self) -> u64 {
+    fn cursor(&self) -> u64 {
         self.base + self.writer.cursor() as u64
     }
 }

@@ -46,18 +46,36 @@ pub(crate) struct TopicEvent {
 }
 
 impl TopicEvent {
-    /// The body of the record and of the table entry.
+    /// The body of the record, and a part of a table entry.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 8];
         put(&mut bytes, 0, &self.incarnation.to_le_bytes());
         put(&mut bytes, 4, &self.queues.to_le_bytes());
+        // At most 127 bytes.
+        put(&mut bytes, 6, &(self.name.len() as u16).to_le_bytes());
         bytes.extend_from_slice(self.name.as_bytes());
         bytes
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let name = std::str::from_utf8(bytes.get(8..)?).ok()?.to_owned();
-        Some(Self { name, incarnation: u32_at(bytes, 0), queues: u16_at(bytes, 4) })
+        Self::decode_first(bytes).map(|(event, _)| event)
+    }
+
+    /// All events of a table entry.
+    fn decode_all(mut bytes: &[u8]) -> impl Iterator<Item = Self> {
+        std::iter::from_fn(move || {
+            let (event, rest) = Self::decode_first(bytes)?;
+            bytes = rest;
+            Some(event)
+        })
+    }
+
+    fn decode_first(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, rest) = bytes.split_at_checked(8)?;
+        let (name, rest) = rest.split_at_checked(usize::from(u16_at(head, 6)))?;
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        let event = Self { name, incarnation: u32_at(head, 0), queues: u16_at(head, 4) };
+        (event.incarnation < u32::MAX).then_some((event, rest))
     }
 }
 
@@ -85,7 +103,7 @@ impl Topics {
     ) -> Result<(Self, Vec<TopicEvent>)> {
         let mut events = Vec::new();
         let table = Table::open(storage, FILE, KIND, store_id, |entry| {
-            events.extend(TopicEvent::decode(entry));
+            events.extend(TopicEvent::decode_all(entry));
         })?;
         let changes = Changes { table, unsaved: Vec::new(), next_incarnation: 1 };
         let changes = Mutex::new(Rank::TopicTable, changes);
@@ -95,12 +113,6 @@ impl Topics {
     #[inline]
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
         self.by_name.load().get(name).cloned()
-    }
-
-    /// Runs `use_it` with the topic, without taking a reference of its own.
-    #[inline]
-    pub(crate) fn with<R>(&self, name: &str, use_it: impl FnOnce(&Topic) -> R) -> Option<R> {
-        self.by_name.load().get(name).map(|topic| use_it(topic))
     }
 
     /// All topics, in no order.
@@ -130,13 +142,11 @@ impl Topics {
             return Ok(());
         }
         let Changes { table, unsaved, .. } = &mut *changes;
-        for event in unsaved.iter() {
-            table.append(&event.encode())?;
-        }
+        // As one entry: of several, a loss of power could keep a later one only.
+        table.append(&unsaved.iter().flat_map(TopicEvent::encode).collect::<Vec<_>>())?;
         table.sync()?;
         unsaved.clear();
-        let live: Vec<_> = self.all().iter().map(|topic| topic.event().encode()).collect();
-        table.compact(live.iter().map(Vec::as_slice))
+        table.compact(|| self.all().iter().map(|topic| topic.event().encode()).collect())
     }
 }
 
@@ -144,5 +154,41 @@ impl Changes {
     /// Notes an event that the log has and the table does not.
     pub(crate) fn note(&mut self, event: TopicEvent) {
         self.unsaved.push(event);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::storage::Directory;
+
+    #[test]
+    fn b_080_a_save_that_reached_the_disk_in_part_is_a_torn_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage: Arc<dyn Storage> = Arc::new(Directory::new(dir.path()).unwrap());
+        storage.make_folder("meta").unwrap();
+        let event = |incarnation: u32| TopicEvent {
+            name: format!("topic-{incarnation}"),
+            incarnation,
+            queues: 4,
+        };
+        let (topics, known) = Topics::open(&storage, 7).unwrap();
+        assert!(known.is_empty());
+        topics.changes().note(event(1));
+        topics.save().unwrap();
+        let first = std::fs::read(dir.path().join(FILE)).unwrap().len();
+        (2..500).for_each(|nth| topics.changes().note(event(nth)));
+        topics.save().unwrap();
+        let all: Vec<_> = (1..500).map(event).collect();
+        assert_eq!(Topics::open(&storage, 7).unwrap().1, all);
+        // A page that is missing, with others behind it.
+        let whole = std::fs::read(dir.path().join(FILE)).unwrap();
+        for page in [0, 1, 2] {
+            let mut bytes = whole.clone();
+            let hole = (page * 4096).max(first)..whole.len().min((page + 1) * 4096);
+            bytes[hole].fill(0);
+            std::fs::write(dir.path().join(FILE), bytes).unwrap();
+            assert_eq!(Topics::open(&storage, 7).unwrap().1, all[..1], "page {page}");
+        }
     }
 }

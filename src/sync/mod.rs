@@ -17,7 +17,7 @@ pub(crate) use alarm::Alarm;
 pub(crate) use channel::{Receiver, Sender, channel};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, Rank};
 pub(crate) use signal::Signal;
-pub(crate) use std::sync::{Arc, Weak};
+pub(crate) use std::sync::{Arc, OnceLock, Weak};
 pub(crate) use swap::Swap;
 pub(crate) use thread::{Thread, ThreadId, contain, cores, current_thread, spawn};
 

@@ -96,8 +96,8 @@ impl Sample {
         }
         commit(&broker, &GROUPS[..1], &mut committed);
         let bodies: Vec<_> = (0..3).map(|nth| format!("last {nth}").into_bytes()).collect();
-        let last = |body: &'_ Vec<u8>| Message::new(TOPICS[0], body.clone()).queue(1);
-        let batch: Vec<_> = bodies.iter().map(last).collect();
+        let batch: Vec<_> =
+            bodies.iter().map(|body| Message::new(TOPICS[0], &body[..]).queue(1)).collect();
         let receipts = broker.producer().send_batch(&batch).unwrap();
         for (receipt, body) in receipts.iter().zip(&bodies) {
             let place = (TOPICS[0].to_owned(), receipt.queue, receipt.offset);

@@ -255,3 +255,55 @@ fn a_closed_broker_leaves_no_thread_behind() {
     let left: Vec<&str> = maps.lines().filter(|map| map.contains("commitlog")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[test]
+fn a_second_close_fails_as_the_first_did() {
+    let Scene { broker, dir } = scene();
+    send(&broker.producer(), "t", 0..10);
+    // The clean mark cannot be put where a folder is.
+    let obstacle = dir.path().join("CLEAN");
+    std::fs::create_dir_all(obstacle.join("x")).unwrap();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let closing: Vec<_> = (0..4).map(|_| scope.spawn(|| broker.close())).collect();
+        closing.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (first, others): (Vec<_>, Vec<_>) =
+        results.into_iter().partition(|result| matches!(result, Err(Error::Io { .. })));
+    let [Err(first)] = &first[..] else { panic!("{first:?}") };
+    for other in others.into_iter().chain([broker.close()]) {
+        let Err(Error::Poisoned { cause }) = other else { panic!("{other:?}") };
+        assert_eq!(cause, first.to_string());
+    }
+    std::fs::remove_dir_all(&obstacle).unwrap();
+    assert_eq!(stored(&small(dir.path()).open().unwrap(), "t"), 10);
+}
+
+#[test]
+fn closing_gives_no_queue_to_a_member_that_is_about_to_stop() {
+    let Scene { broker, dir: _dir } = scene();
+    broker.create_topic("t", 2).unwrap();
+    let (first, second, door) = (Seen::default(), Seen::default(), Door::default());
+    let start = |name: &str, seen: &Seen, door: Option<Door>| {
+        let noted = seen.clone();
+        let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let builder = builder.name(name).threads(1);
+        builder
+            .start(move |delivery| {
+                door.iter().for_each(Door::pass);
+                noted.note(number(delivery));
+            })
+            .unwrap()
+    };
+    let _first = start("m1", &first, Some(door.clone()));
+    let _second = start("m2", &second, None);
+    fill(&broker, "t", 0, 0..50);
+    wait_for("a running listener", || door.waiting() == 1);
+    let closing = {
+        let broker = broker.clone();
+        std::thread::spawn(move || broker.close())
+    };
+    wait_for("the end of both members", || broker.stats().consumers == 0);
+    door.open();
+    closing.join().unwrap().unwrap();
+    assert_eq!((first.len(), second.len()), (1, 0));
+}

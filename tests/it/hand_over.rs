@@ -268,3 +268,40 @@ fn a_topic_that_is_made_during_a_storm_is_consumed() {
     staying.shutdown();
     seen.assert_each_once(0..200);
 }
+
+#[test]
+fn progress_that_cannot_be_stored_is_handed_over_all_the_same() {
+    let scene = scene();
+    // As many queues as the first file of offsets has cells; no second one can be made.
+    scene.broker.create_topic("a", 1023).unwrap();
+    let seen = Seen::default();
+    let start = |name: &str| {
+        let noted = seen.clone();
+        let builder = scene.broker.push_consumer("g").subscribe("a", "*").unwrap();
+        let builder = builder.subscribe("t", "*").unwrap().name(name);
+        builder.start(move |delivery: &Delivery<'_>| noted.note(number(delivery))).unwrap()
+    };
+    let (owner, other) = (start("m1"), start("m2"));
+    let obstacle = scene.dir.path().join("meta/offsets-0001.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..10);
+    wait_for("delivery", || scene.broker.stats().delivered == 10);
+    assert!(owner.assignment().contains(&q("t", 0)));
+    wait_for("a failed commit", || scene.broker.stats().failed_commits > 0);
+    wait_for("its reason", || owner.last_failure().is_some());
+    assert!(owner.last_failure().unwrap().starts_with("progress of t/0: "));
+    owner.shutdown();
+    fill(&scene.broker, "t", 0, 10..20);
+    wait_for("delivery", || scene.broker.stats().delivered >= 20);
+    assert_eq!(scene.broker.committed("g", &q("t", 0)).unwrap(), None);
+    // A group that is left by all of its members goes on there, too, and stores it when it can.
+    other.shutdown();
+    std::fs::remove_dir(&obstacle).unwrap();
+    let third = start("m3");
+    assert_eq!(scene.broker.committed("g", &q("t", 0)).unwrap(), Some(20));
+    fill(&scene.broker, "t", 0, 20..21);
+    wait_for("delivery", || scene.broker.stats().delivered >= 21);
+    third.shutdown();
+    seen.assert_each_once(0..21);
+}

@@ -1,7 +1,7 @@
 //! Send hooks (PROD-16).
 
 use crate::support::*;
-use rocklet::{Error, Message, Receipt, Result, SendHook};
+use rocklet::{Error, Message, Receipt, SendHook};
 use std::sync::{Arc, Mutex};
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -14,7 +14,7 @@ impl SendHook for Noting {
         self.1.lock().unwrap().push(format!("{} before {}", self.0, message.topic()));
     }
 
-    fn after(&self, _: &Message<'_>, result: &Result<Receipt>) {
+    fn after(&self, _: &Message<'_>, result: Result<&Receipt, &Error>) {
         let how = if result.is_ok() { "stored" } else { "refused" };
         self.1.lock().unwrap().push(format!("{} after {how}", self.0));
     }
@@ -28,7 +28,7 @@ impl SendHook for Panicking {
         (self.0)();
     }
 
-    fn after(&self, _: &Message<'_>, _: &Result<Receipt>) {
+    fn after(&self, _: &Message<'_>, _: Result<&Receipt, &Error>) {
         (self.0)();
     }
 }
@@ -62,6 +62,31 @@ fn prod_16_hooks_see_each_message_of_a_batch() {
     let batch = [Message::new("t", "x".as_bytes()), Message::new("u", "y".as_bytes())];
     producer.send_batch(&batch).unwrap_err();
     assert_eq!(told(), ["a before t", "a before u", "a after refused", "a after refused"]);
+}
+
+/// What each message's hook was told: its offset, or the text of the error.
+#[derive(Clone, Debug, Default)]
+struct Results(Arc<Mutex<Vec<Result<u64, String>>>>);
+
+impl SendHook for Results {
+    fn after(&self, _: &Message<'_>, result: Result<&Receipt, &Error>) {
+        let result = result.map(|receipt| receipt.offset).map_err(Error::to_string);
+        self.0.lock().unwrap().push(result);
+    }
+}
+
+#[test]
+fn prod_16_hooks_are_told_what_the_call_returns() {
+    let scene = scene();
+    let results = Results::default();
+    let producer = scene.broker.producer().with_hook(results.clone());
+    let batch = ["x", "y"].map(|text| Message::new("t", text.as_bytes()).queue(0));
+    producer.send_batch(&batch).unwrap();
+    assert_eq!(std::mem::take(&mut *results.0.lock().unwrap()), [Ok(0), Ok(1)]);
+    let batch = [Message::new("t", "x".as_bytes()), Message::new("t", Vec::new())];
+    let error = producer.send_batch(&batch).unwrap_err();
+    assert!(matches!(error, Error::EmptyBody));
+    assert_eq!(*results.0.lock().unwrap(), [Err(error.to_string()), Err(error.to_string())]);
 }
 
 #[test]

@@ -145,6 +145,12 @@ fn settings_out_of_range_are_refused_by_name() {
     for error in errors {
         assert!(matches!(error, Error::Setting { .. }), "{error}");
     }
+    for bytes in [100_000, 32 << 10, 2 << 30] {
+        let dir = tempfile::tempdir().unwrap();
+        let error = small(dir.path()).segment_bytes(bytes).open().unwrap_err().to_string();
+        let rule = "it must be a power of two from 65536 to 1073741824";
+        assert_eq!(error, format!("segment_bytes is {bytes}, {rule}"));
+    }
     for group in ["", "a b", "DEFAULT_CONSUMER", &"g".repeat(121)] {
         let error = scene.broker.push_consumer(group).start(|_| ()).unwrap_err();
         assert!(matches!(error, Error::Name { what: "group", .. }), "{error}");

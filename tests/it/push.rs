@@ -232,3 +232,44 @@ fn a_stopped_consumer_leaves_no_message_in_the_timer() {
     let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     assert!(names.into_iter().any(|name| name.starts_with("spare")));
 }
+
+#[test]
+fn the_reason_of_the_last_failure_can_be_asked_for() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder
+        .retry_delay(Duration::from_millis(1))
+        .start(|delivery: &Delivery<'_>| match (number(delivery), delivery.attempt()) {
+            (0, 0) => Err("no stock"),
+            (1, 0) => panic!("planted"),
+            _ => Ok(()),
+        })
+        .unwrap();
+    assert_eq!(consumer.last_failure(), None);
+    for (nth, reason) in
+        [(0, "t/0 at 0: no stock"), (1, "t/0 at 1: the listener panicked: planted")]
+    {
+        send_to(&scene.broker, "t", 0, nth);
+        wait_for("the second attempt", || scene.broker.stats().delivered > u64::from(nth));
+        assert_eq!(consumer.last_failure().as_deref(), Some(reason));
+    }
+}
+
+#[test]
+fn pull_11_a_record_that_cannot_be_read_is_counted_and_told() {
+    let scene = scene();
+    let receipt = send_to(&scene.broker, "t", 0, 0);
+    let mut log = std::fs::read_dir(scene.dir.path().join("commitlog")).unwrap();
+    let log = log.find_map(|file| Some(file.unwrap().path()).filter(|p| p.ends_with(FIRST)));
+    let log = std::fs::OpenOptions::new().write(true).open(log.unwrap()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&log, &[0; 64], receipt.position).unwrap();
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder.start(|_: &Delivery<'_>| ()).unwrap();
+    wait_for("a failed read", || scene.broker.stats().failed_reads > 0);
+    let reason = consumer.last_failure().unwrap();
+    assert!(reason.starts_with("t/0 from 0 on: ") && reason.contains("is damaged"), "{reason}");
+    returns("close", move || scene.broker.close().unwrap());
+}
+
+const FIRST: &str = "00000000000000000000";

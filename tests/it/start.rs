@@ -194,6 +194,28 @@ fn b_020_a_consumer_goes_on_after_a_recovery_that_cut_the_tail() {
     assert_eq!(numbers(&pull.poll(SOON).unwrap()), [100]);
 }
 
+#[test]
+fn reb_11_a_group_that_was_away_reads_a_topic_made_meanwhile_from_its_beginning() {
+    let scene = scene();
+    scene.broker.create_topic("t", 2).unwrap();
+    let start = |scene: &Scene, group: &str| {
+        let builder = scene.broker.pull_consumer(group).subscribe("t", "*").unwrap();
+        builder.subscribe("late", "*").unwrap().start_from(Start::Last).start().unwrap()
+    };
+    start(&scene, "known").close();
+    scene.broker.create_topic("late", 2).unwrap();
+    send(&scene.broker.producer(), "late", 0..10);
+    let scene = scene.reopen();
+    let mut known = start(&scene, "known");
+    let mut seen = numbers(&known.poll(SOON).unwrap());
+    while seen.len() < 10 {
+        seen.extend(numbers(&known.poll(SOON).unwrap()));
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..10).collect::<Vec<_>>());
+    assert!(start(&scene, "new").poll(SHORT).unwrap().is_empty());
+}
+
 fn copy_all(from: &std::path::Path, to: &std::path::Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();

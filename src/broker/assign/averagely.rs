@@ -4,7 +4,7 @@ use crate::queue_id::QueueId;
 use std::ops::Range;
 
 /// Gives each member one run of neighbouring queues, the first members one queue more where the
-/// count does not divide: 8 queues and 3 members make 0-2, 3-5 and 6-7 [ALLOC-2].
+/// count does not divide: 8 queues and 3 members make 0-2, 3-5 and 6-7 (ALLOC-2).
 ///
 /// Each topic is dealt out by itself. This is the default strategy.
 #[derive(Clone, Copy, Debug, Default)]

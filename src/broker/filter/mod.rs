@@ -1,4 +1,4 @@
-//! What a subscription lets through, in up to three stages [FILT-1..3]: the tag hash of the index
+//! What a subscription lets through, in up to three stages (FILT-1..3): the tag hash of the index
 //! entry, the properties of the record, and the exact tag.
 
 mod tags;
@@ -35,7 +35,7 @@ impl Filter {
     pub const ALL: Self = Self { kind: Kind::All };
 
     /// Messages that have one of the tags in `expression`, separated by `||`; all messages if it
-    /// is empty or `*` [SUB-2].
+    /// is empty or `*` (SUB-2).
     ///
     /// # Errors
     ///

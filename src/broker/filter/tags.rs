@@ -12,7 +12,7 @@ pub(super) struct Tags {
 }
 
 impl Tags {
-    /// Reads tags separated by `||`; `None` if there are none [SUB-2].
+    /// Reads tags separated by `||`; `None` if there are none (SUB-2).
     pub(super) fn parse(expression: &str) -> Option<Self> {
         let tags = expression.split("||").map(trim).filter(|tag| !tag.is_empty());
         let names: Vec<Box<str>> = sorted(tags.map(Box::from).collect());

@@ -137,6 +137,72 @@ fn a_log_file_of_another_store_is_refused() {
 }
 
 #[test]
+fn an_end_that_leaves_no_room_for_a_filler_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    let mut position = store.log.committed();
+    while SEGMENT - position > 2000 {
+        position = send_body(&store, &topic, 0, &sized(1, 500)).unwrap().end;
+    }
+    // As by another version: a sound record behind which 24 bytes are left.
+    let content = sized(2, (SEGMENT - position) as usize - 24 - record::HEADER - 1);
+    let mut draft = store.draft(&topic, &topic.queues[0], pending(&content), 0);
+    let mut bytes = Vec::new();
+    let offset = topic.queues[0].max();
+    draft.write(record::Place { position, offset, store_ms: 0 }, |part| bytes.extend(part));
+    assert_eq!(position + bytes.len() as u64, SEGMENT - 24);
+    let closed = copy_of(dir.path());
+    kill(store);
+    open(closed.path()).close().unwrap();
+    for from in [dir.path(), closed.path()] {
+        let (file, at) = place_of(from, position);
+        change(&file, at, |rest| rest[..bytes.len()].copy_from_slice(&bytes));
+        let (named, at, _) = refused(from);
+        assert_eq!((named, at), (file, SEGMENT - 24));
+    }
+}
+
+#[test]
+fn impossible_numbers_are_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    let end = send(&store, &topic, 0, 0).end;
+    let mut draft = store.draft(&topic, &topic.queues[0], pending(b"body"), 0);
+    let mut bytes = Vec::new();
+    let place = record::Place { position: end, offset: u64::MAX, store_ms: 0 };
+    draft.write(place, |part| bytes.extend(part));
+    kill(store);
+    let (file, at) = place_of(dir.path(), end);
+    change(&file, at, |rest| rest[..bytes.len()].copy_from_slice(&bytes));
+    let store = open(dir.path());
+    assert_eq!(store.report().cut_at, Some(end));
+    assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0)]);
+}
+
+#[test]
+fn a_missing_offsets_file_is_refused_however_the_store_was_closed() {
+    let (dir, _) = with_flushed_files();
+    let store = open(dir.path());
+    let group = store.groups.find("g").unwrap();
+    for incarnation in 1..1200 {
+        store.offsets.set(OffsetKey { group, incarnation, queue: 9 }, 3).unwrap();
+    }
+    assert_eq!(store.offsets.files(), 2);
+    let killed = copy_of(dir.path());
+    store.close().unwrap();
+    kill(open(killed.path()));
+    for from in [dir.path(), killed.path()] {
+        for name in ["meta/offsets-0000", "meta/offsets-0001"] {
+            let copy = copy_of(from);
+            std::fs::remove_file(copy.path().join(name)).unwrap();
+            refused(copy.path());
+        }
+    }
+}
+
+#[test]
 fn names_that_are_not_ours_are_left_alone() {
     let (dir, _) = with_flushed_files();
     let strange = ["notes.txt", "99999999999999999999", "18446744073709551615", "123"];

@@ -178,8 +178,8 @@ fn a_failed_sync_of_the_index_or_of_offsets_poisons() {
         let end = send(&store, &topic, 0, 0).end;
         store.wait_durable(end).unwrap();
         let call = if offsets {
-            let key = OffsetKey { group: 0, incarnation: 1, queue: 0 };
-            store.offsets.set(key, 1).unwrap();
+            let group = store.groups.number("g").unwrap();
+            store.offsets.set(OffsetKey { group, incarnation: 1, queue: 0 }, 1).unwrap();
             Call::Sync
         } else {
             for nth in 0..400 {
@@ -189,28 +189,89 @@ fn a_failed_sync_of_the_index_or_of_offsets_poisons() {
             Call::SyncRange
         };
         faulty.fail(Some(call), 0, 1, ErrorKind::Other);
+        let checkpoint = dir.path().join("meta/checkpoint");
+        let before = std::fs::read(&checkpoint).unwrap();
         store.flush_step();
         assert!(faulty.has_failed());
         assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Poisoned { .. })));
+        // What the sync has lost is not vouched for by a later one that succeeds.
+        store.flush_step();
+        store.allocate_step();
+        assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+        assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+        assert!(!dir.path().join("CLEAN").exists());
+        assert!(std::fs::read(&checkpoint).unwrap() == before);
+        let expected = contents(&store);
+        let store = open(dir.path());
+        assert!(!store.report().clean);
+        assert!(contents(&store) == expected);
     }
 }
 
 #[test]
+fn a_sync_that_meets_a_full_disk_poisons_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let faulty = Faulty::new(dir.path());
+    let store = open_on(faulty.clone()).unwrap();
+    let topic = topic(&store, 1);
+    for nth in 0..400 {
+        send(&store, &topic, 0, nth);
+    }
+    store.flush().unwrap();
+    faulty.fail(Some(Call::SyncRange), 0, 1, ErrorKind::StorageFull);
+    store.flush_step();
+    assert!(faulty.has_failed());
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+}
+
+#[test]
 fn b_012_an_append_that_was_left_in_the_middle_ends_all_appends() {
+    for close in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let topic = topic(&store, 1);
+        let end = send(&store, &topic, 0, 0).end;
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.log.with_tail(|tail| {
+                tail.leave_in_the_middle();
+                panic!("inside the append lock");
+            })
+        }));
+        assert!(unwound.is_err());
+        assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Poisoned { .. })));
+        assert_eq!(read(&store, &topic, 0), [body(0)]);
+        assert_eq!(store.log.committed(), end);
+        store.flush_step();
+        if close {
+            assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+            assert!(!dir.path().join("CLEAN").exists());
+        } else {
+            kill(store);
+        }
+        // Once more without an index: the whole log is read.
+        for index in [true, false] {
+            if !index {
+                std::fs::remove_dir_all(dir.path().join("index")).unwrap();
+            }
+            let store = open(dir.path());
+            assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0)]);
+            kill(store);
+        }
+    }
+}
+
+#[test]
+fn close_vouches_for_nothing_after_an_append_was_left_in_the_middle() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let topic = topic(&store, 1);
     send(&store, &topic, 0, 0);
-    let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        store.log.with_tail(|tail| {
-            tail.leave_in_the_middle();
-            panic!("inside the append lock");
-        })
-    }));
-    assert!(unwound.is_err());
-    assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Poisoned { .. })));
-    assert_eq!(read(&store, &topic, 0), [body(0)]);
-    kill(store);
+    let before = std::fs::read(dir.path().join("meta/checkpoint")).unwrap();
+    // Nobody comes between: the close is the first to see it.
+    store.log.with_tail(Tail::leave_in_the_middle);
+    assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    assert!(!dir.path().join("CLEAN").exists());
+    assert!(std::fs::read(dir.path().join("meta/checkpoint")).unwrap() == before);
     let store = open(dir.path());
     assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0)]);
 }

@@ -30,6 +30,8 @@ pub(super) enum Call {
 pub(super) struct Faulty {
     inner: Directory,
     plan: Arc<Plan>,
+    /// Whether the machine's boot can be read.
+    knows_boot: bool,
 }
 
 #[derive(Debug)]
@@ -56,7 +58,13 @@ struct Fault {
 impl Faulty {
     pub(super) fn new(dir: &Path) -> Arc<Self> {
         let plan = Arc::new(Plan { state: Mutex::new(Rank::Signal, State::default()) });
-        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan })
+        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan, knows_boot: true })
+    }
+
+    /// As in a sandbox that does not tell the machine's boot.
+    pub(super) fn without_boot(dir: &Path) -> Arc<Self> {
+        let plan = Arc::new(Plan { state: Mutex::new(Rank::Signal, State::default()) });
+        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan, knows_boot: false })
     }
 
     /// After `after` more calls of that kind (of any, if `None`), `times` of them fail.
@@ -154,8 +162,8 @@ impl Storage for Faulty {
         self.inner.sync_folder(folder)
     }
 
-    fn boot_id(&self) -> [u8; 16] {
-        self.inner.boot_id()
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        self.inner.boot_id().filter(|_| self.knows_boot)
     }
 
     fn random(&self) -> io::Result<u64> {

@@ -1,6 +1,6 @@
 //! Opening after a kill: nothing acknowledged is missing, nothing torn comes back.
 
-use super::faulty::Faulty;
+use super::faulty::{Call, Faulty};
 use super::*;
 
 #[test]
@@ -83,6 +83,9 @@ fn after_a_close_nothing_is_taken_and_a_second_close_does_nothing() {
     assert!(matches!(store.create_topic("u", 1), Err(Error::Closed)));
     assert!(matches!(store.log.grow(), Err(Error::Closed)));
     assert_eq!(store.drop_before(u64::MAX).unwrap(), 0);
+    let key = OffsetKey { group: 0, incarnation: 1, queue: 0 };
+    assert!(matches!(store.offsets.begin(key, 1), Err(Error::Closed)));
+    assert!(matches!(store.groups.number("g"), Err(Error::Closed)));
     store.allocate_step();
     store.flush_step();
     store.close().unwrap();
@@ -180,6 +183,64 @@ fn a_cut_is_kept_aside() {
     assert_eq!(kept, torn[..kept.len()]);
     assert!(torn[kept.len()..].iter().all(|byte| *byte == 0));
     assert!(kept.len() as u64 >= last.end - last.position - 8);
+}
+
+#[test]
+fn a_torn_append_alone_is_cut_on_a_full_disk() {
+    let (dir, sent, last) = with_last_batch(1);
+    let (file, at) = place_of(dir.path(), last.end - 16);
+    change(&file, at, |rest| rest[0] ^= 1);
+    let full = Faulty::new(dir.path());
+    full.fail(Some(Call::Create), 0, u64::MAX, std::io::ErrorKind::StorageFull);
+    let store = open_on(full).unwrap();
+    assert_eq!(store.report().cut_at, Some(last.position));
+    assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), sent[..20]);
+    assert!(!dir.path().join("cut").exists());
+}
+
+#[test]
+fn lives_that_do_not_know_their_boot_are_not_the_same() {
+    for known in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let opened =
+            |dir: &Path| open_on(if known { Faulty::new(dir) } else { Faulty::without_boot(dir) });
+        let store = opened(dir.path()).unwrap();
+        let topic = topic(&store, 1);
+        let sent: Vec<_> = (0..10).map(|nth| send(&store, &topic, 0, nth)).collect();
+        kill(store);
+        // As after a loss of power: a hole that nothing flushed lies behind.
+        let (file, at) = place_of(dir.path(), sent[5].position);
+        change(&file, at, |rest| rest[..100].fill(0));
+        let store = opened(dir.path());
+        if known {
+            assert!(matches!(store, Err(Error::Corrupt { .. })));
+        } else {
+            let store = store.unwrap();
+            assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0).len(), 5);
+        }
+    }
+}
+
+#[test]
+fn an_open_after_a_kill_syncs_only_what_was_not_flushed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    for nth in 0..3000 {
+        send(&store, &topic, 0, nth);
+    }
+    store.flush().unwrap();
+    send(&store, &topic, 0, 3000);
+    assert!(store.log.files().len() > 15);
+    kill(store);
+    let faulty = Faulty::new(dir.path());
+    let store = open_on(faulty.clone()).unwrap();
+    // The last log file, and those of the index.
+    let index = std::fs::read_dir(dir.path().join("index")).unwrap().count() as u64;
+    assert!(index < 10);
+    assert!(faulty.count(Call::SyncRange) <= index + 2, "{}", faulty.count(Call::SyncRange));
+    let (_, end, flushed) = store.extent();
+    assert_eq!(flushed, end);
 }
 
 #[test]

@@ -85,6 +85,32 @@ fn at_most_two_dropped_files_are_kept_and_all_are_gone_at_the_next_open() {
 }
 
 #[test]
+fn a_file_of_an_earlier_life_is_never_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path());
+    let queue = topic(&first, 1).queues[0].clone();
+    for nth in 0..1000 {
+        send(&first, &topic(&first, 1), 0, nth);
+    }
+    // Lent by a broker that is closed: the next one knows nothing of it.
+    let held = first.fetch(&queue, 0, 32, 1 << 20, &All).unwrap().messages;
+    let detached = held.get(3).unwrap().detach();
+    first.close().unwrap();
+    let second = open(dir.path());
+    let topic = topic(&second, 1);
+    for round in 1..4 {
+        assert!(second.drop_before(u64::MAX).unwrap() > 0);
+        for nth in 0..1000 {
+            send(&second, &topic, 0, round * 1000 + nth);
+        }
+        for nth in 0..32 {
+            assert_eq!(held.get(nth).unwrap().body(), body(nth as u64), "round {round}");
+        }
+        assert_eq!(detached.delivery().body(), body(3));
+    }
+}
+
+#[test]
 fn a_queue_whose_messages_are_all_gone_keeps_its_numbering() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
