@@ -7,8 +7,7 @@
 //! file while a producer may be making it as well.
 //!
 //! Planted bugs: broken_files_first, broken_list_last, broken_filler_hidden
-//! Fails with: a fetch passed over a message
-//! Fails with: a fetch lost a message
+//! Fails with: a fetch took a message for damage
 //! Fails with: the log ends before its last record
 
 use super::fixture::{Log, RECORD, letter_of};

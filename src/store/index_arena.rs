@@ -144,21 +144,29 @@ impl IndexArena {
         let State { files, classes } = &mut *state;
         let class = classes.entry(length).or_default();
         let mut writer = match class.free.pop() {
-            Some(writer) => writer,
-            None => match class.open.as_mut().and_then(|carver| carver.carve(length, 0)) {
-                Some(writer) => writer,
-                None => {
-                    let mut carver = self.create(files.len(), class.files, length)?;
-                    files.push(carver.backing());
-                    class.files += 1;
-                    let writer = carver.carve(length, 0);
-                    class.open = Some(carver);
-                    // Files are at least four blocks and a head long.
-                    writer.expect("a new file holds a block")
-                }
-            },
+            Some(mut used) => {
+                used.zero_rest();
+                used
+            }
+            None => {
+                let carved = class.open.as_mut().and_then(|carver| carver.carve(length, 0));
+                let fresh = match carved {
+                    Some(fresh) => fresh,
+                    None => {
+                        let mut carver = self.create(files.len(), class.files, length)?;
+                        files.push(carver.backing());
+                        class.files += 1;
+                        let fresh = carver.carve(length, 0);
+                        class.open = Some(carver);
+                        // Files are at least four blocks and a head long.
+                        fresh.expect("a new file holds a block")
+                    }
+                };
+                // Zero already; its pages are faulted in here and not under the append lock.
+                fresh.segment().populate_to(length, length);
+                fresh
+            }
         };
-        writer.zero_rest();
         writer.write(&head.encode(self.store_id));
         writer.publish();
         Ok(writer)
