@@ -33,7 +33,8 @@ impl Log {
 
     fn append(&self, letter: u8) {
         let letters = [letter; 7];
-        let mut drafts = [draft(&letters)];
+        let outline = outline();
+        let mut drafts = [draft(&outline, &letters)];
         self.tail.lock().append(Some(self.queue.slot), &mut drafts, 0).unwrap();
     }
 

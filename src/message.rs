@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::message_id::MessageId;
 use crate::names;
 use crate::placement::Placement;
-use crate::properties::{self, Encoded, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, TAGS};
+use crate::properties::{Encoder, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, TAGS};
 use crate::queue_id::QueueId;
 use crate::string_hash::string_hash;
 use crate::sync::Arc;
@@ -205,22 +205,21 @@ impl<'a> Message<'a> {
         self.properties.iter().try_for_each(|(name, value)| rules::check_property(name, value))
     }
 
-    /// Appends the wire form of tag, keys, flag and properties, in this order (MODEL-9).
+    /// Writes the wire form of tag, keys, flag and properties, in this order (MODEL-9), into `out`, which
+    /// has [`properties_len`](Self::properties_len) bytes.
     #[inline]
-    pub(crate) fn encode_properties(&self, out: &mut Encoded) {
+    pub(crate) fn encode_properties(&self, out: &mut [u8]) {
+        let mut encoder = Encoder::new(out);
         if let Some(tag) = &self.tag {
-            properties::put(out, TAGS, tag);
+            encoder.put(TAGS, tag);
         }
         if self.first_key.is_some() {
-            properties::put_joined(out, KEYS, self.keys());
+            encoder.put_joined(KEYS, self.keys());
         }
         if self.flag != 0 {
-            properties::put_flag(out, self.flag);
+            encoder.put_flag(self.flag);
         }
-        if !self.properties.is_empty() {
-            out.reserve(self.properties_len());
-            self.properties.iter().for_each(|(name, value)| properties::put(out, name, value));
-        }
+        self.properties.iter().for_each(|(name, value)| encoder.put(name, value));
     }
 
     /// The hash of the tag that the index holds, 0 without a tag (STORE-22).
@@ -235,9 +234,9 @@ impl<'a> Message<'a> {
         self.first_key.iter().chain(&self.more_keys).map(|key| &**key)
     }
 
-    /// How many bytes [`encode_properties`](Self::encode_properties) appends to an empty buffer.
+    /// How many bytes [`encode_properties`](Self::encode_properties) writes.
     #[inline]
-    fn properties_len(&self) -> usize {
+    pub(crate) fn properties_len(&self) -> usize {
         // Each item with the separator after it, which the last one lacks.
         let item = |name: &str, value: usize| name.len() + 1 + value + 1;
         let mut length = self.tag.as_ref().map_or(0, |tag| item(TAGS, tag.len()));

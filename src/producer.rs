@@ -6,8 +6,7 @@ use crate::error::{Error, Result};
 use crate::message::{Message, Receipt};
 use crate::message_id::MessageId;
 use crate::placement::Placement;
-use crate::properties::Encoded;
-use crate::store::{AppendError, Appended, Flush, Pending, Topic};
+use crate::store::{AppendError, Appended, Flush, Pending, Source, Topic};
 use crate::string_hash::queue_for;
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -113,9 +112,7 @@ impl Producer {
     fn store(&self, message: &Message<'_>) -> Result<Receipt> {
         let core = self.broker.core();
         message.validate_content(core.settings.max_body)?;
-        let mut properties = Encoded::new();
-        message.encode_properties(&mut properties);
-        let pending = pending(message, &properties);
+        let pending = pending(message);
         let choose = |topic: &Topic| self.choose(message, topic);
         let (appended, queue) = self.place(message, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
@@ -139,15 +136,7 @@ impl Producer {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
             }
         }
-        let encoded: Vec<Encoded> = messages
-            .iter()
-            .map(|message| {
-                let mut properties = Encoded::new();
-                message.encode_properties(&mut properties);
-                properties
-            })
-            .collect();
-        let pending = messages.iter().zip(&encoded).map(|(message, p)| pending(message, p));
+        let pending = messages.iter().map(pending);
         let choose = |topic: &Topic| self.choose_for_all(messages, first, topic);
         let (appended, queue) = self.place(first, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
@@ -284,11 +273,12 @@ impl Clone for Producer {
     }
 }
 
-fn pending<'a>(message: &'a Message<'_>, properties: &'a Encoded) -> Pending<'a> {
+#[inline]
+fn pending<'a>(message: &'a Message<'a>) -> Pending<'a> {
     Pending {
         tag_hash: message.tag_hash(),
         born_ms: message.born_ms,
-        properties,
+        properties: Source::Message(message),
         body: message.body(),
     }
 }

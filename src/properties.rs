@@ -1,7 +1,5 @@
 //! Properties on the wire: items `name 0x01 value`, separated by 0x02 (MODEL-9).
 
-use smallvec::SmallVec;
-
 /// Holds the tag (MODEL-10).
 pub(crate) const TAGS: &str = "TAGS";
 
@@ -13,9 +11,6 @@ pub(crate) const FLAG: &str = "ROCKLET_FLAG";
 
 /// The most bytes that the encoded properties of one message may have (MODEL-8).
 pub(crate) const MAX_BYTES: usize = 32_767;
-
-/// Properties in their encoded form; those of most messages fit without an allocation.
-pub(crate) type Encoded = SmallVec<[u8; 128]>;
 
 /// A view of encoded properties, tolerant of any bytes.
 ///
@@ -90,34 +85,64 @@ fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     Some(8 * words.len() + at)
 }
 
-/// Appends one property; neither part may be blank or hold a separator.
-#[inline]
-pub(crate) fn put(out: &mut Encoded, name: &str, value: &str) {
-    put_name(out, name);
-    out.extend_from_slice(value.as_bytes());
+/// Writes properties into a space of exactly their length.
+pub(crate) struct Encoder<'a> {
+    out: &'a mut [u8],
+    filled: usize,
 }
 
-/// Appends one property whose value is `parts` joined by single spaces.
-pub(crate) fn put_joined(
-    out: &mut Encoded,
-    name: &str,
-    mut parts: impl Iterator<Item = impl AsRef<str>>,
-) {
-    put_name(out, name);
-    if let Some(first) = parts.next() {
-        out.extend_from_slice(first.as_ref().as_bytes());
+impl<'a> Encoder<'a> {
+    #[inline]
+    pub(crate) fn new(out: &'a mut [u8]) -> Self {
+        Self { out, filled: 0 }
     }
-    for part in parts {
-        out.push(b' ');
-        out.extend_from_slice(part.as_ref().as_bytes());
-    }
-}
 
-/// Appends the user's flag.
-pub(crate) fn put_flag(out: &mut Encoded, flag: i32) {
-    put_name(out, FLAG);
-    let digits = (0..FLAG_DIGITS).rev().map(|digit| flag.cast_unsigned() >> (4 * digit) & 0xf);
-    out.extend(digits.map(|digit| b"0123456789abcdef"[digit as usize]));
+    /// Appends one property; neither part may be blank or hold a separator.
+    #[inline]
+    pub(crate) fn put(&mut self, name: &str, value: &str) {
+        self.name(name);
+        self.bytes(value.as_bytes());
+    }
+
+    /// Appends one property whose value is `parts` joined by single spaces.
+    pub(crate) fn put_joined(
+        &mut self,
+        name: &str,
+        mut parts: impl Iterator<Item = impl AsRef<str>>,
+    ) {
+        self.name(name);
+        if let Some(first) = parts.next() {
+            self.bytes(first.as_ref().as_bytes());
+        }
+        for part in parts {
+            self.bytes(b" ");
+            self.bytes(part.as_ref().as_bytes());
+        }
+    }
+
+    /// Appends the user's flag.
+    pub(crate) fn put_flag(&mut self, flag: i32) {
+        self.name(FLAG);
+        for digit in (0..FLAG_DIGITS).rev() {
+            let digit = flag.cast_unsigned() >> (4 * digit) & 0xf;
+            self.bytes(&[b"0123456789abcdef"[digit as usize]]);
+        }
+    }
+
+    #[inline]
+    fn name(&mut self, name: &str) {
+        if self.filled > 0 {
+            self.bytes(&[ITEM_SEPARATOR]);
+        }
+        self.bytes(name.as_bytes());
+        self.bytes(&[VALUE_SEPARATOR]);
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.filled..][..bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
 }
 
 /// The length of the value that [`put_flag`] writes.
@@ -174,15 +199,6 @@ pub(crate) fn is_reserved(name: &str) -> bool {
             ))
 }
 
-#[inline]
-fn put_name(out: &mut Encoded, name: &str) {
-    if !out.is_empty() {
-        out.push(ITEM_SEPARATOR);
-    }
-    out.extend_from_slice(name.as_bytes());
-    out.push(VALUE_SEPARATOR);
-}
-
 const VALUE_SEPARATOR: u8 = 1;
 const ITEM_SEPARATOR: u8 = 2;
 
@@ -202,15 +218,15 @@ mod tests {
 
     #[test]
     fn model_9_encoded_items_are_read_back() {
-        let mut out = Encoded::new();
-        put(&mut out, TAGS, "paid");
-        put_joined(&mut out, KEYS, ["o-42", "o-43"].into_iter());
-        put_flag(&mut out, -2);
-        put(&mut out, "a=b", " c;d ");
-        assert_eq!(
-            &out[..],
-            b"TAGS\x01paid\x02KEYS\x01o-42 o-43\x02ROCKLET_FLAG\x01fffffffe\x02a=b\x01 c;d "
-        );
+        let expected: &[u8] =
+            b"TAGS\x01paid\x02KEYS\x01o-42 o-43\x02ROCKLET_FLAG\x01fffffffe\x02a=b\x01 c;d ";
+        let mut out = vec![0; expected.len()];
+        let mut encoder = Encoder::new(&mut out);
+        encoder.put(TAGS, "paid");
+        encoder.put_joined(KEYS, ["o-42", "o-43"].into_iter());
+        encoder.put_flag(-2);
+        encoder.put("a=b", " c;d ");
+        assert_eq!(out, expected);
         let read = Properties(&out);
         assert_eq!(read.get(TAGS), Some("paid"));
         assert_eq!(read.get("a=b"), Some(" c;d "));
@@ -244,7 +260,8 @@ mod tests {
         let mut compared = 0;
         for case in cases {
             let Some(pairs) = case["pairs"].as_array() else { continue };
-            let mut out = Encoded::new();
+            let mut out = vec![0; case["encoded"].as_str().unwrap_or_default().len() + 64];
+            let mut encoder = Encoder::new(&mut out);
             for pair in pairs {
                 // Refused before they reach the encoder: absent and blank parts, separators.
                 let (Some(name), Some(value)) = (pair[0].as_str(), pair[1].as_str()) else { break };
@@ -255,8 +272,10 @@ mod tests {
                 {
                     break;
                 }
-                put(&mut out, name, value);
+                encoder.put(name, value);
             }
+            let filled = encoder.filled;
+            out.truncate(filled);
             if Properties(&out).iter().count() == pairs.len() {
                 assert_eq!(out.as_slice(), case["encoded"].as_str().unwrap().as_bytes(), "{case}");
                 compared += 1;

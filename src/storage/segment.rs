@@ -116,6 +116,14 @@ impl SegmentWriter {
         self.segment.published.store(self.cursor, order);
     }
 
+    /// Has the cache lines at hand that the next writes of `length` bytes will need, some way ahead:
+    /// a lock that is released waits for every store before it.
+    #[inline]
+    pub(crate) fn prepare(&self, length: usize) {
+        let from = self.segment.start + self.cursor + AHEAD;
+        self.segment.region.expect_write(from..from + length.min(MOST));
+    }
+
     /// Zeroes everything behind what was written: bytes of an earlier life, or of a torn append.
     pub(crate) fn zero_rest(&mut self) {
         let (segment, from) = (&*self.segment, self.cursor);
@@ -224,6 +232,9 @@ pub(crate) fn recycle(segment: Arc<Segment>) -> Result<SegmentWriter, Arc<Segmen
     Ok(SegmentWriter { segment: Arc::new(segment), cursor: 0 })
 }
 
+/// How far ahead of the cursor, and how many bytes at most, `prepare` looks.
+const AHEAD: usize = 1024;
+const MOST: usize = 4096;
 const ZEROES: [u8; 4096] = [0; 4096];
 
 #[cfg(all(test, not(loom)))]

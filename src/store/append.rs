@@ -2,24 +2,16 @@
 
 use super::commit_log::CommitLog;
 use super::consume_queue::{Block, ConsumeQueue};
+use super::draft::{Draft, Outline, Pending, Source};
 use super::index_arena::BlockHead;
 use super::rebuild::topic_of;
-use super::record::{CONTINUED, CONTINUES, Content, Draft, Kind, MAX_OVERHEAD};
+use super::record::{CONTINUED, CONTINUES, Kind, MAX_OVERHEAD};
 use super::tail::{Appended, Refusal};
 use super::topics::{Topic, TopicEvent};
 use super::{Flush, Store};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use smallvec::SmallVec;
-
-/// A message that has been checked and has its properties encoded.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Pending<'a> {
-    pub(crate) tag_hash: i32,
-    pub(crate) born_ms: Option<u64>,
-    pub(crate) properties: &'a [u8],
-    pub(crate) body: &'a [u8],
-}
 
 /// What appending a batch did.
 #[derive(Clone, Debug)]
@@ -46,8 +38,8 @@ impl Store {
         queue: &ConsumeQueue,
         message: Pending<'_>,
     ) -> std::result::Result<Appended, AppendError> {
-        // Made where it stays: a draft is too large to be moved about.
-        let mut drafts = [self.draft(topic, queue, message, 0)];
+        let mut drafts = [Draft::blank(&topic.outline)];
+        drafts[0].fill(&topic.outline, queue.queue, 0, message);
         self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
         self.place(Some(queue), &mut drafts)
     }
@@ -64,11 +56,12 @@ impl Store {
         }
         let last = messages.len() - 1;
         let mut drafts: SmallVec<[Draft<'_>; 8]> = SmallVec::with_capacity(messages.len());
-        for (nth, message) in messages.enumerate() {
+        drafts.resize_with(messages.len(), || Draft::blank(&topic.outline));
+        for (nth, (draft, message)) in drafts.iter_mut().zip(messages).enumerate() {
             let mut flags = 0;
             flags |= if nth < last { CONTINUES } else { 0 };
             flags |= if nth > 0 { CONTINUED } else { 0 };
-            drafts.push(self.draft(topic, queue, message, flags));
+            draft.fill(&topic.outline, queue.queue, flags, message);
         }
         let length = drafts.iter().map(Draft::length).sum();
         self.check_length(length).map_err(AppendError::Failed)?;
@@ -89,18 +82,12 @@ impl Store {
         let incarnation = changes.next_incarnation;
         let event = TopicEvent { name: name.to_owned(), incarnation, queues };
         let body = event.encode();
-        let content = Content {
-            kind: Kind::Topic,
-            flags: 0,
-            tag_hash: 0,
-            incarnation,
-            queue: 0,
-            born_ms: None,
-            topic: name.as_bytes(),
-            properties: &[],
-            body: &body,
-        };
-        let placed = self.place(None, &mut [Draft::new(self.store_id, &content)]);
+        let outline = Outline::new(self.store_id, Kind::Topic, incarnation, name);
+        let properties = Source::Encoded(&[]);
+        let pending = Pending { tag_hash: 0, born_ms: None, properties, body: &body };
+        let mut draft = Draft::blank(&outline);
+        draft.fill(&outline, 0, 0, pending);
+        let placed = self.place(None, &mut [draft]);
         placed.map_err(|error| match error {
             AppendError::Failed(error) => error,
             AppendError::Gone => Error::Closed,
@@ -112,27 +99,10 @@ impl Store {
                 })
             })
         });
-        let topic = topic_of(&event, queues.collect());
+        let topic = topic_of(self.store_id, &event, queues.collect());
         changes.note(event);
         self.topics.insert(&mut changes, [topic]);
         Ok(self.topics.get(name))
-    }
-
-    #[inline]
-    pub(super) fn draft<'a>(
-        &self,
-        topic: &'a Topic,
-        queue: &ConsumeQueue,
-        message: Pending<'a>,
-        flags: u8,
-    ) -> Draft<'a> {
-        let Pending { tag_hash, born_ms, properties, body } = message;
-        let (incarnation, queue) = (topic.incarnation, queue.queue);
-        let topic = topic.name.as_bytes();
-        let kind = Kind::Message;
-        let content =
-            Content { kind, flags, tag_hash, incarnation, queue, born_ms, topic, properties, body };
-        Draft::new(self.store_id, &content)
     }
 
     fn check_length(&self, length: usize) -> Result<()> {

@@ -5,9 +5,9 @@
 //! files before the tail can reach it, so rolling under the append lock only moves a cursor.
 
 use super::consume_queue::ConsumeQueue;
+use super::draft::Draft;
 use super::files::{HEAD, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
-use super::record::Draft;
 use super::slots::{Slots, VALUE};
 use super::tail::{Appended, Filling, Refusal, Tail};
 use crate::error::Result;
@@ -19,6 +19,11 @@ use std::io;
 const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 20;
 /// What a producer faults in when it has caught up with the allocator.
 const STEP: usize = 256 << 10;
+/// The next file is made when this part of the present one is filled.
+const ENOUGH: usize = 4;
+/// A log that fills a file in less than this has the next ones written with zeroes in advance. A
+/// slower one does not: the system would write those zeroes to disk before the records come.
+const QUICK_MS: u64 = 10_000;
 /// Dropped files that are kept for another life.
 const SPARES: usize = 2;
 
@@ -136,10 +141,12 @@ impl CommitLog {
         let mut growth = self.growth.lock();
         let mut tail = self.tail.lock();
         tail.accepts()?;
-        if tail.filling().next.is_some() {
+        let Filling { segment, cursor, elapsed_ms, next } = tail.filling();
+        if next.is_some() {
             return Ok(());
         }
         drop(tail);
+        let quick = elapsed_ms * (segment.capacity() as u64) < QUICK_MS * (cursor as u64);
         let base = growth.next_base;
         // No base is ever used twice, whatever happens to the file: the promise comes first.
         growth.slots.set(&next_base_value(base + self.file_size))?;
@@ -150,7 +157,7 @@ impl CommitLog {
         let place = log_file::Place { store_id: self.store_id, base, after };
         let writer = match growth.spares.pop() {
             Some((name, spare)) => log_file::reuse(&*self.storage, place, &name, spare)?,
-            None => log_file::create(&*self.storage, place, self.file_size)?,
+            None => log_file::create(&*self.storage, place, self.file_size, quick)?,
         };
         files.push(Arc::new(LogFile::made(base, &writer)));
         #[cfg(not(broken_list_last))]
@@ -161,25 +168,33 @@ impl CommitLog {
         Ok(())
     }
 
-    /// One step of the allocator: the next file, and pages ahead of the tail, the further ahead
-    /// the faster the log grows.
+    /// One step of the allocator: pages ahead of the tail, the further ahead the faster the log
+    /// grows, and the next file once some part of this one is filled, so that a small log has but one.
     pub(crate) fn allocate_ahead(&self) -> Result<()> {
-        let Filling { segment, cursor, next } = self.tail.lock().filling();
+        let Filling { segment, cursor, next, .. } = self.tail.lock().filling();
         let mut growth = self.growth.lock();
         growth.ahead = (growth.ahead * 2).min(*AHEAD.end()).min(self.most_ahead);
         let ahead = growth.ahead;
         drop(growth);
         segment.populate_to(cursor + ahead, STEP);
-        let grown = if next.is_some() { Ok(()) } else { self.grow() };
-        if let Some(next) = next {
-            next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
-        }
+        let enough = segment.capacity() / ENOUGH;
+        let grown = match &next {
+            Some(next) => {
+                next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
+                Ok(())
+            }
+            None if cursor >= enough => self.grow(),
+            None => Ok(()),
+        };
         let populated = segment.populated().min(segment.capacity());
-        let alarm = if populated < segment.capacity() {
+        let mut alarm = if populated < segment.capacity() {
             populated - ahead.min(populated) / 2
         } else {
             usize::MAX
         };
+        if cursor < enough {
+            alarm = alarm.min(enough);
+        }
         self.with_tail(|tail| {
             if Arc::ptr_eq(&tail.filling().segment, &segment) {
                 tail.allocator_alarm = alarm;

@@ -58,6 +58,9 @@ pub(crate) fn file_of(files: &[Arc<LogFile>], position: u64) -> Option<&Arc<LogF
     files.get(behind.checked_sub(1)?).filter(|file| position < file.end())
 }
 
+/// How much of a new file is written at once.
+const PIECE: usize = 1 << 20;
+
 /// Where a new log file goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -75,7 +78,16 @@ impl Place {
 }
 
 /// Makes an empty log file, complete and durable before it bears its name.
-pub(super) fn create(storage: &dyn Storage, place: Place, size: u64) -> Result<SegmentWriter> {
+///
+/// If it will be filled soon, it is written with zeroes in long pieces: the pages that the system
+/// makes for them are large, and half as dear as those that it makes for stores into a mapping, one
+/// by one.
+pub(super) fn create(
+    storage: &dyn Storage,
+    place: Place,
+    size: u64,
+    soon: bool,
+) -> Result<SegmentWriter> {
     let failed = |action, source| match io_error(storage, action, &file_name(place.base), source) {
         crate::Error::DiskFull { file, .. } => crate::Error::DiskFull { file, needed: size },
         other => other,
@@ -86,6 +98,13 @@ pub(super) fn create(storage: &dyn Storage, place: Place, size: u64) -> Result<S
         file.sync().map_err(|e| failed("sync", e))?;
         let region = file.map().map_err(|e| failed("map", e))?;
         rename(storage, UNPLACED, place)?;
+        if soon {
+            // Only a matter of speed: a refusal is ignored.
+            let zeroes = vec![0; PIECE];
+            let _ = (HEAD as u64..size)
+                .step_by(PIECE)
+                .try_for_each(|at| file.write_at(at, &zeroes[..PIECE.min((size - at) as usize)]));
+        }
         Ok(region)
     };
     let region = made().inspect_err(|_| discard(storage, UNPLACED, place))?;

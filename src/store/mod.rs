@@ -11,6 +11,7 @@ mod checkpoint;
 mod commit_log;
 mod consume_queue;
 mod delivery;
+mod draft;
 mod fetch;
 mod files;
 mod flush;
@@ -32,9 +33,10 @@ mod topics;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use append::{AppendError, Pending, smallest_segment};
+pub(crate) use append::{AppendError, smallest_segment};
 pub(crate) use consume_queue::ConsumeQueue;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
+pub(crate) use draft::{Pending, Source};
 pub(crate) use fetch::{FetchStatus, Select};
 pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
@@ -47,11 +49,12 @@ pub(crate) mod model {
     //! What the models in `loom-tests` reach for.
     pub(crate) use super::commit_log::{CommitLog, Opened};
     pub(crate) use super::consume_queue::{Block, ConsumeQueue};
+    pub(crate) use super::draft::{Draft, Outline, Pending, Source};
     pub(crate) use super::files::HEAD;
     pub(crate) use super::flush::FlushGate;
     pub(crate) use super::index_arena::{BLOCK_HEAD, ENTRY};
     pub(crate) use super::log_file::{LogFile, file_of};
-    pub(crate) use super::record::{Content, Draft, HEADER, Kind, Record};
+    pub(crate) use super::record::{HEADER, Kind, Record};
     pub(crate) use super::slots::{Slots, VALUE};
     pub(crate) use super::tail::{Refusal, Tail};
 }

@@ -3,6 +3,7 @@
 
 use super::checkpoint::{Bounds, Checkpoint};
 use super::consume_queue::{Block, ConsumeQueue, Entry};
+use super::draft::Outline;
 use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
 use super::record::{Kind, Record};
 use super::tail::Tail;
@@ -183,7 +184,7 @@ impl Rebuild {
     }
 
     /// Gives every queue its cursor in the tail and every topic its queues.
-    pub(crate) fn finish(mut self, tail: &mut Tail) -> Vec<Topic> {
+    pub(crate) fn finish(mut self, store_id: u64, tail: &mut Tail) -> Vec<Topic> {
         let topics = std::mem::take(&mut self.topics);
         let topic = |event: TopicEvent| {
             let queues = (0..event.queues).map(|number| {
@@ -195,15 +196,16 @@ impl Rebuild {
                     Arc::new(queue)
                 })
             });
-            topic_of(&event, queues.collect())
+            topic_of(store_id, &event, queues.collect())
         };
         topics.into_values().map(topic).collect()
     }
 }
 
 /// A topic with its queues.
-pub(super) fn topic_of(event: &TopicEvent, queues: Vec<Arc<ConsumeQueue>>) -> Topic {
+pub(super) fn topic_of(store_id: u64, event: &TopicEvent, queues: Vec<Arc<ConsumeQueue>>) -> Topic {
     let name: Arc<str> = Arc::from(event.name.as_str());
     let ids = (0..event.queues).map(|queue| QueueId::new(name.clone(), queue)).collect();
-    Topic { name, incarnation: event.incarnation, queues, ids }
+    let outline = Outline::new(store_id, Kind::Message, event.incarnation, &name);
+    Topic { name, incarnation: event.incarnation, queues, ids, outline }
 }

@@ -8,9 +8,9 @@
 //! 64 topic, properties, body, padding to a multiple of 8
 //! ```
 //!
-//! The CRC is seeded with the store's id and runs over everything but itself, with zeroes for the
-//! words that depend on the record's place, and without the padding, which must be zero. Those
-//! words are then mixed in: all but that is done outside the append lock.
+//! The CRC is seeded with the store's id and runs over topic, properties and body. The words of the
+//! header are then mixed in, those last that depend on the record's place ([`Seal`]): all but those
+//! is done outside the append lock. The padding must be zero.
 
 use crc32fast::Hasher;
 use std::ops::Range;
@@ -22,8 +22,8 @@ pub(crate) const ALIGN: usize = 8;
 /// Bytes that a record of the longest topic and properties adds to its body.
 pub(crate) const MAX_OVERHEAD: usize = HEADER + 255 + 32767 + ALIGN;
 
-const MAGIC: u8 = 0xB7;
-const VERSION: u8 = 1;
+pub(super) const MAGIC: u8 = 0xB7;
+pub(super) const VERSION: u8 = 1;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,126 +53,6 @@ pub(crate) const CONTINUES: u8 = 1;
 /// The previous record belongs to the same batch.
 pub(crate) const CONTINUED: u8 = 2;
 
-/// How much of a record is put together outside the append lock: all of a small one, and what
-/// stands before the body of most others.
-const FRONT: usize = 128;
-
-/// A record that has everything but its place; encoded outside the append lock.
-#[derive(Debug)]
-pub(crate) struct Draft<'a> {
-    front: [u8; FRONT],
-    filled: usize,
-    // What the front has no room for.
-    parts: [&'a [u8]; 3],
-    /// Of everything but the place.
-    crc: u32,
-    born_ms: Option<u64>,
-    length: usize,
-}
-
-/// What a record is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Content<'a> {
-    pub(crate) kind: Kind,
-    pub(crate) flags: u8,
-    pub(crate) tag_hash: i32,
-    pub(crate) incarnation: u32,
-    pub(crate) queue: u16,
-    /// `None`: born when stored.
-    pub(crate) born_ms: Option<u64>,
-    /// At most 255 bytes.
-    pub(crate) topic: &'a [u8],
-    /// At most 65 535 bytes.
-    pub(crate) properties: &'a [u8],
-    pub(crate) body: &'a [u8],
-}
-
-impl<'a> Draft<'a> {
-    /// Encodes all of `content` that does not depend on its place.
-    ///
-    /// The caller has checked every length against its limit.
-    #[inline]
-    pub(crate) fn new(store_id: u64, content: &Content<'a>) -> Self {
-        let used = HEADER + content.topic.len() + content.properties.len() + content.body.len();
-        let length = used.next_multiple_of(ALIGN);
-        let mut front = [0; FRONT];
-        // Whole words are put together quickest; the words of the place are still zero.
-        let low = |at: usize, bits: u64| bits << (at % 8 * 8);
-        let tag_hash = content.tag_hash.cast_unsigned();
-        let words = [
-            (0, length as u64),
-            (
-                8,
-                low(8, MAGIC.into())
-                    | low(9, VERSION.into())
-                    | low(10, content.kind as u64)
-                    | low(11, content.flags.into())
-                    | low(12, tag_hash.into()),
-            ),
-            (48, low(48, content.incarnation.into()) | low(52, content.queue.into())),
-            (
-                56,
-                low(60, content.properties.len() as u64)
-                    | low(62, content.topic.len() as u64)
-                    | low(63, (length - used) as u64),
-            ),
-        ];
-        words.iter().for_each(|(at, word)| put(&mut front, *at, &word.to_le_bytes()));
-        let mut parts = [content.topic, content.properties, content.body];
-        let mut filled = HEADER;
-        for part in &mut parts {
-            if part.len() > FRONT - ALIGN - filled {
-                break;
-            }
-            if !part.is_empty() {
-                put(&mut front, filled, part);
-                filled += part.len();
-                *part = &[];
-            }
-        }
-        let mut hashed = seeded(store_id);
-        hashed.update(&front[..filled]);
-        parts.iter().filter(|part| !part.is_empty()).for_each(|part| hashed.update(part));
-        if filled == used {
-            // The padding has room, too.
-            filled = length;
-        }
-        Self { front, filled, parts, crc: hashed.finalize(), born_ms: content.born_ms, length }
-    }
-
-    /// Bytes that the record takes in the log.
-    pub(crate) fn length(&self) -> usize {
-        self.length
-    }
-
-    pub(crate) fn tag_hash(&self) -> i32 {
-        u32_at(&self.front, 12).cast_signed()
-    }
-
-    /// Gives the record its place and writes it out piece by piece.
-    #[inline]
-    pub(crate) fn write(&mut self, place: Place, mut write: impl FnMut(&[u8])) {
-        let age = match self.born_ms {
-            None => 0,
-            Some(born_ms) => {
-                let age = i128::from(place.store_ms) - i128::from(born_ms);
-                age.clamp(i32::MIN.into(), i32::MAX.into()) as i32
-            }
-        };
-        let front = &mut self.front;
-        put(front, 4, &sealed(self.crc, place, age).to_le_bytes());
-        put(front, 16, &place.position.to_le_bytes());
-        put(front, 24, &place.offset.to_le_bytes());
-        put(front, 32, &place.store_ms.to_le_bytes());
-        put(front, 56, &age.to_le_bytes());
-        write(&front[..self.filled]);
-        if self.filled < self.length {
-            self.parts.iter().filter(|part| !part.is_empty()).for_each(|part| write(part));
-            write(&PADDING[..usize::from(front[63])]);
-        }
-    }
-}
-
 /// Where and when a record stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -189,10 +69,8 @@ pub(crate) fn filler(store_id: u64, position: u64, length: usize) -> [u8; HEADER
     header[9] = VERSION;
     header[10] = Kind::Filler as u8;
     put(&mut header, 16, &position.to_le_bytes());
-    let mut hashed = seeded(store_id);
-    hashed.update(&without_place(&header));
-    let place = Place { position, offset: 0, store_ms: 0 };
-    put(&mut header, 4, &sealed(hashed.finalize(), place, 0).to_le_bytes());
+    let crc = Seal::of_header(seeded(store_id).finalize(), &header);
+    put(&mut header, 4, &crc.to_le_bytes());
     header
 }
 
@@ -230,7 +108,6 @@ impl<'a> Record<'a> {
     /// Whether the CRC fits the content.
     pub(crate) fn verify(&self, store_id: u64) -> bool {
         let mut hashed = seeded(store_id);
-        hashed.update(&without_place(self.bytes));
         if self.kind() != Kind::Filler {
             let (content, padding) = self.bytes.split_at(self.bytes.len() - self.padding());
             if padding.iter().any(|byte| *byte != 0) {
@@ -238,9 +115,7 @@ impl<'a> Record<'a> {
             }
             hashed.update(&content[HEADER..]);
         }
-        let (position, offset, store_ms) = (self.position(), self.offset(), self.store_ms());
-        let place = Place { position, offset, store_ms };
-        sealed(hashed.finalize(), place, self.age()) == u32_at(self.bytes, 4)
+        Seal::of_header(hashed.finalize(), self.bytes) == u32_at(self.bytes, 4)
     }
 
     pub(crate) fn length(&self) -> usize {
@@ -358,56 +233,61 @@ pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-fn seeded(store_id: u64) -> Hasher {
+pub(super) fn seeded(store_id: u64) -> Hasher {
     Hasher::new_with_initial(store_id as u32 ^ (store_id >> 32) as u32)
 }
 
-// The header with zeroes for the CRC and for what depends on the place.
-fn without_place(record: &[u8]) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    put(&mut header, 0, &record[..HEADER]);
-    header[4..8].fill(0);
-    header[16..40].fill(0);
-    header[56..60].fill(0);
-    header
-}
+/// A checksum into which words are mixed.
+///
+/// Each step is a bijection in its word, so a change of one word is noticed as surely as by a CRC, in
+/// a fraction of the time, part of which is spent under the append lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seal(u64);
 
-/// Mixes the place into the CRC of the rest. Each step is a bijection in its word, so a change of
-/// one word is noticed as surely as by a CRC, in a fraction of the time, which is spent under the
-/// append lock.
-#[inline]
-fn sealed(crc: u32, place: Place, age: i32) -> u32 {
-    let words = [place.position, place.offset, place.store_ms, u64::from(age.cast_unsigned())];
-    let mixed = words.into_iter().fold(u64::from(crc), |mixed, word| {
-        let product = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        product ^ product >> 32
-    });
-    mixed as u32 ^ (mixed >> 32) as u32
-}
+impl Seal {
+    #[inline]
+    pub(super) fn new(crc: u32) -> Self {
+        Self(crc.into())
+    }
 
-const PADDING: [u8; ALIGN] = [0; ALIGN];
+    #[inline]
+    pub(super) fn mix<const N: usize>(self, words: [u64; N]) -> Self {
+        Self(words.into_iter().fold(self.0, |mixed, word| {
+            let product = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            product ^ product >> 32
+        }))
+    }
+
+    #[inline]
+    pub(super) fn finish(self) -> u32 {
+        // The upper half: every bit of the last word carries into it.
+        (self.0 >> 32) as u32
+    }
+
+    /// The words of a whole header, with those of the place last and without the checksum itself.
+    fn of_header(crc: u32, header: &[u8]) -> u32 {
+        let word = |at| u64_at(header, at);
+        let fixed = [u32_at(header, 0).into(), word(8), word(40), word(48)];
+        Self::new(crc).mix(fixed).mix([16, 24, 32, 56].map(word)).finish()
+    }
+}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::draft::{Draft, Outline, Pending, Source};
     use super::*;
 
     const STORE: u64 = 0x1234_5678_9abc_def0;
 
     fn written(body: &[u8], position: u64) -> Vec<u8> {
-        let content = Content {
-            kind: Kind::Message,
-            flags: CONTINUES,
-            tag_hash: -5,
-            incarnation: 7,
-            queue: 3,
-            born_ms: Some(990),
-            topic: b"orders",
-            properties: b"TAGS\x01paid\x02",
-            body,
-        };
+        let outline = Outline::new(STORE, Kind::Message, 7, "orders");
+        let properties = Source::Encoded(b"TAGS\x01paid\x02");
+        let pending = Pending { tag_hash: -5, born_ms: Some(990), properties, body };
         let mut out = Vec::new();
         let place = Place { position, offset: 11, store_ms: 1000 };
-        Draft::new(STORE, &content).write(place, |part| out.extend_from_slice(part));
+        let mut draft = Draft::blank(&outline);
+        draft.fill(&outline, 3, CONTINUES, pending);
+        draft.write(place, |part| out.extend_from_slice(part));
         out
     }
 

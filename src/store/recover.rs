@@ -301,7 +301,7 @@ impl Reading<'_> {
                 slots.set(&next_base_value(next_base))?;
                 slots.sync()?;
                 let place = log_file::Place { store_id, base, after: 0 };
-                let writer = log_file::create(&**storage, place, size)?;
+                let writer = log_file::create(&**storage, place, size, false)?;
                 list.push(Arc::new(LogFile::made(base, &writer)));
                 (base, writer)
             }
@@ -310,7 +310,7 @@ impl Reading<'_> {
         if let Some((base, writer)) = next {
             tail.set_next(base, writer);
         }
-        let topics = self.rebuild.finish(&mut tail);
+        let topics = self.rebuild.finish(store_id, &mut tail);
         let opened = Opened { files: list, tail, next_base, slots };
         let log = CommitLog::new(storage, store_id, size, self.config.most_ahead(), opened);
         Ok((log, topics, sealed))

@@ -12,8 +12,9 @@
 //! here allocates, waits, or calls the system.
 
 use super::consume_queue::{ConsumeQueue, Entry};
+use super::draft::Draft;
 use super::index_arena::ENTRY;
-use super::record::{self, Draft, HEADER, Place};
+use super::record::{self, HEADER, Place};
 use crate::error::Error;
 use crate::storage::{Segment, SegmentWriter};
 use crate::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Tail {
     next: Option<(u64, SegmentWriter)>,
     cursors: Vec<Cursor>,
     last_store_ms: u64,
+    /// The store time of the first append to this segment since it was opened.
+    since_ms: Option<u64>,
     state: State,
     /// Set on entry, cleared on the way out: an append that finds it set follows one that
     /// unwound in the middle.
@@ -63,6 +66,8 @@ enum State {
 pub(super) struct Filling {
     pub(super) segment: Arc<Segment>,
     pub(super) cursor: usize,
+    /// From its first append to its last one.
+    pub(super) elapsed_ms: u64,
     pub(super) next: Option<Arc<Segment>>,
 }
 
@@ -109,6 +114,7 @@ impl Tail {
             next: None,
             cursors: Vec::new(),
             last_store_ms,
+            since_ms: None,
             state: State::Open,
             inside: false,
             flusher_sleeps: true,
@@ -128,6 +134,7 @@ impl Tail {
         self.inside = true;
         let store_ms = now_ms.max(self.last_store_ms);
         self.last_store_ms = store_ms;
+        self.since_ms.get_or_insert(store_ms);
         let position = self.end;
         let offset = slot.map_or(0, |slot| self.cursors[slot].next);
         for (nth, draft) in drafts.iter_mut().enumerate() {
@@ -146,6 +153,7 @@ impl Tail {
             }
         }
         self.writer.publish();
+        self.writer.prepare((self.cursor() - position) as usize);
         self.end = self.cursor();
         let mut watched = false;
         if let Some(slot) = slot {
@@ -208,6 +216,7 @@ impl Tail {
         Filling {
             segment: self.writer.segment().clone(),
             cursor: self.writer.cursor(),
+            elapsed_ms: self.last_store_ms - self.since_ms.unwrap_or(self.last_store_ms),
             next: self.next.as_ref().map(|(_, writer)| writer.segment().clone()),
         }
     }
@@ -303,6 +312,7 @@ impl Tail {
         self.writer = next;
         self.end = self.cursor();
         self.allocator_alarm = 0;
+        self.since_ms = None;
     }
 
     /// Where the next byte goes.

@@ -5,6 +5,7 @@
 //! other topic ever had, so that nothing of a deleted topic comes back under its name.
 
 use super::consume_queue::ConsumeQueue;
+use super::draft::Outline;
 use super::record::{put, u16_at, u32_at};
 use super::table::Table;
 use crate::error::Result;
@@ -24,6 +25,8 @@ pub(crate) struct Topic {
     pub(crate) queues: Vec<Arc<ConsumeQueue>>,
     /// What selectors choose from and receipts are compared with.
     pub(crate) ids: Vec<QueueId>,
+    /// What its messages have in common.
+    pub(super) outline: Outline,
 }
 
 impl Topic {

@@ -147,7 +147,7 @@ fn an_end_that_leaves_no_room_for_a_filler_is_refused() {
     }
     // As by another version: a sound record behind which 24 bytes are left.
     let content = sized(2, (SEGMENT - position) as usize - 24 - record::HEADER - 1);
-    let mut draft = store.draft(&topic, &topic.queues[0], pending(&content), 0);
+    let mut draft = draft(&topic, &content);
     let mut bytes = Vec::new();
     let offset = topic.queues[0].max();
     draft.write(record::Place { position, offset, store_ms: 0 }, |part| bytes.extend(part));
@@ -169,7 +169,7 @@ fn impossible_numbers_are_damage() {
     let store = open(dir.path());
     let topic = topic(&store, 1);
     let end = send(&store, &topic, 0, 0).end;
-    let mut draft = store.draft(&topic, &topic.queues[0], pending(b"body"), 0);
+    let mut draft = draft(&topic, b"body");
     let mut bytes = Vec::new();
     let place = record::Place { position: end, offset: u64::MAX, store_ms: 0 };
     draft.write(place, |part| bytes.extend(part));

@@ -12,6 +12,7 @@ mod index;
 mod recovery;
 mod retention;
 
+use super::draft::Draft;
 use super::*;
 use crate::clock::Clock;
 use crate::storage::Directory;
@@ -69,7 +70,14 @@ fn sized(nth: u64, len: usize) -> Vec<u8> {
 }
 
 fn pending(body: &[u8]) -> Pending<'_> {
-    Pending { tag_hash: 0, born_ms: None, properties: &[], body }
+    Pending { tag_hash: 0, born_ms: None, properties: Source::Encoded(&[]), body }
+}
+
+/// A message for the first queue that waits for its place.
+fn draft<'a>(topic: &'a Topic, body: &'a [u8]) -> Draft<'a> {
+    let mut draft = Draft::blank(&topic.outline);
+    draft.fill(&topic.outline, 0, 0, pending(body));
+    draft
 }
 
 fn send(store: &Store, topic: &Topic, queue: usize, nth: u64) -> Appended {

@@ -317,8 +317,7 @@ fn b_029_an_empty_last_file_is_where_the_log_goes_on() {
         store.log.grow().unwrap();
         // Rolls over, and then finds that no page of the new file is there.
         let large = sized(0, 65_000);
-        let content = pending(&large);
-        let mut drafts = [store.draft(&topic, &topic.queues[0], content, 0)];
+        let mut drafts = [draft(&topic, &large)];
         let refusal = store.log.append(Some(topic.queues[0].slot), &mut drafts, 0);
         assert!(matches!(refusal, Err(tail::Refusal::Pages(..))), "{refusal:?}");
         assert_eq!(store.log.committed(), SEGMENT + files::HEAD as u64);

@@ -1,0 +1,238 @@
+//! A record on its way into the log: all that can be done outside the append lock.
+//!
+//! What the records of a topic have in common is put together and hashed once, in an [`Outline`]. A
+//! [`Draft`] adds what is a message's own; under the lock it only needs its place.
+
+use super::record::{
+    ALIGN, HEADER, Kind, MAGIC, Place, Seal, VERSION, put, seeded, u32_at, u64_at,
+};
+use crate::message::Message;
+use crate::sync::Arc;
+use crc32fast::Hasher;
+use smallvec::SmallVec;
+
+/// How much of a record is put together in one piece: all of a small one, and what stands before the
+/// body of most others.
+const FRONT: usize = 128;
+/// As much of it as can be filled: the padding of a whole record has room behind it.
+const ROOM: usize = FRONT - ALIGN;
+
+/// What the records of one topic have in common.
+pub(crate) struct Outline {
+    front: [u8; FRONT],
+    /// Header and topic, or the header alone before a long topic.
+    filled: usize,
+    topic: Arc<str>,
+    hashed: Hasher,
+}
+
+/// A message that has been checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending<'a> {
+    pub(crate) tag_hash: i32,
+    /// `None`: born when stored.
+    pub(crate) born_ms: Option<u64>,
+    /// At most 65 535 bytes.
+    pub(crate) properties: Source<'a>,
+    pub(crate) body: &'a [u8],
+}
+
+/// Where a record's properties come from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source<'a> {
+    Message(&'a Message<'a>),
+    Encoded(&'a [u8]),
+}
+
+/// A record that has everything but its place.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    front: [u8; FRONT],
+    filled: usize,
+    // What the front has no room for, if anything.
+    topic: &'a [u8],
+    properties: SmallVec<[u8; FRONT]>,
+    body: &'a [u8],
+    /// Of everything but the place.
+    seal: Seal,
+    born_ms: Option<u64>,
+    length: usize,
+}
+
+impl Outline {
+    /// The caller has checked `topic`: at most 255 bytes.
+    pub(crate) fn new(store_id: u64, kind: Kind, incarnation: u32, topic: &str) -> Self {
+        let mut front = [0; FRONT];
+        [front[8], front[9], front[10]] = [MAGIC, VERSION, kind as u8];
+        put(&mut front, 48, &incarnation.to_le_bytes());
+        front[62] = topic.len() as u8;
+        let mut filled = HEADER;
+        if topic.len() <= ROOM - HEADER {
+            put(&mut front, HEADER, topic.as_bytes());
+            filled += topic.len();
+        }
+        let mut hashed = seeded(store_id);
+        hashed.update(topic.as_bytes());
+        Self { front, filled, topic: topic.into(), hashed }
+    }
+
+    /// Whether the topic stands in the front.
+    fn whole(&self) -> bool {
+        self.filled == HEADER + self.topic.len()
+    }
+}
+
+impl<'a> Draft<'a> {
+    /// A draft to be filled in where it stays: it is too large to be moved about.
+    #[inline]
+    pub(crate) fn blank(outline: &Outline) -> Self {
+        Self {
+            front: outline.front,
+            filled: outline.filled,
+            topic: &[],
+            properties: SmallVec::new(),
+            body: &[],
+            seal: Seal::new(0),
+            born_ms: None,
+            length: 0,
+        }
+    }
+
+    /// Puts together all of a record that does not depend on its place.
+    ///
+    /// The caller has checked every length against its limit.
+    #[inline]
+    pub(crate) fn fill(
+        &mut self,
+        outline: &'a Outline,
+        queue: u16,
+        flags: u8,
+        pending: Pending<'a>,
+    ) {
+        let Pending { tag_hash, born_ms, properties: source, body } = pending;
+        let properties = source.len();
+        let used = HEADER + outline.topic.len() + properties + body.len();
+        let length = used.next_multiple_of(ALIGN);
+        (self.born_ms, self.length) = (born_ms, length);
+        // Whole words are put together quickest.
+        let low = |at: usize, bits: u64| bits << (at % 8 * 8);
+        let kind = u64_at(&outline.front, 8);
+        let fixed = [
+            length as u64,
+            kind | low(11, flags.into()) | low(12, tag_hash.cast_unsigned().into()),
+            0,
+            u64_at(&outline.front, 48) | low(52, queue.into()),
+        ];
+        let lengths = u64_at(&outline.front, 56)
+            | low(60, properties as u64)
+            | low(63, (length - used) as u64);
+        put(&mut self.front, 0, &fixed[0].to_le_bytes());
+        put(&mut self.front, 8, &fixed[1].to_le_bytes());
+        put(&mut self.front, 48, &fixed[3].to_le_bytes());
+        put(&mut self.front, 56, &lengths.to_le_bytes());
+        let hashed = self.content(outline, source, properties, body);
+        self.seal = Seal::new(hashed.finalize()).mix(fixed);
+    }
+
+    /// Takes in what follows the header, and hashes it.
+    #[inline]
+    fn content(
+        &mut self,
+        outline: &'a Outline,
+        source: Source<'a>,
+        properties: usize,
+        body: &'a [u8],
+    ) -> Hasher {
+        let mut hashed = outline.hashed.clone();
+        let start = outline.filled;
+        let end = start + properties;
+        if end > ROOM || !outline.whole() {
+            if !outline.whole() {
+                self.topic = outline.topic.as_bytes();
+            }
+            self.properties.resize(properties, 0);
+            source.write(&mut self.properties);
+            self.body = body;
+            hashed.update(&self.properties);
+            hashed.update(body);
+            return hashed;
+        }
+        source.write(&mut self.front[start..end]);
+        self.filled = end;
+        if end + body.len() <= ROOM {
+            put(&mut self.front, end, body);
+            hashed.update(&self.front[start..end + body.len()]);
+            // The padding has room, too.
+            self.filled = self.length;
+        } else {
+            self.body = body;
+            hashed.update(&self.front[start..end]);
+            hashed.update(body);
+        }
+        hashed
+    }
+
+    /// Bytes that the record takes in the log.
+    #[inline]
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    pub(crate) fn tag_hash(&self) -> i32 {
+        u32_at(&self.front, 12).cast_signed()
+    }
+
+    /// Gives the record its place and writes it out piece by piece.
+    #[inline]
+    pub(crate) fn write(&mut self, place: Place, mut write: impl FnMut(&[u8])) {
+        let age = match self.born_ms {
+            None => 0,
+            Some(born_ms) => {
+                let age = i128::from(place.store_ms) - i128::from(born_ms);
+                age.clamp(i32::MIN.into(), i32::MAX.into()) as i32
+            }
+        };
+        let front = &mut self.front;
+        let lengths = u64_at(front, 56) >> 32 << 32 | u64::from(age.cast_unsigned());
+        let seal = self.seal.mix([place.position, place.offset, place.store_ms, lengths]);
+        put(front, 4, &seal.finish().to_le_bytes());
+        put(front, 16, &place.position.to_le_bytes());
+        put(front, 24, &place.offset.to_le_bytes());
+        put(front, 32, &place.store_ms.to_le_bytes());
+        put(front, 56, &lengths.to_le_bytes());
+        write(&front[..self.filled]);
+        if self.filled < self.length {
+            let rest =
+                [self.topic, &self.properties, self.body, &PADDING[..usize::from(front[63])]];
+            rest.into_iter().filter(|part| !part.is_empty()).for_each(write);
+        }
+    }
+}
+
+impl Source<'_> {
+    #[inline]
+    fn len(self) -> usize {
+        match self {
+            Self::Message(message) => message.properties_len(),
+            Self::Encoded(bytes) => bytes.len(),
+        }
+    }
+
+    /// Fills `out`, which is as long as this.
+    #[inline]
+    fn write(self, out: &mut [u8]) {
+        match self {
+            Self::Message(message) => message.encode_properties(out),
+            Self::Encoded(bytes) => out.copy_from_slice(bytes),
+        }
+    }
+}
+
+impl std::fmt::Debug for Outline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outline").field("topic", &self.topic).finish_non_exhaustive()
+    }
+}
+
+const PADDING: [u8; ALIGN] = [0; ALIGN];
