@@ -78,7 +78,7 @@ pub use consumer::{
 pub use error::{Error, Result};
 pub use message::{Message, Receipt};
 pub use message_id::MessageId;
-pub use producer::{Producer, SendHook};
+pub use producer::{PendingSend, Producer, SendHook};
 pub use queue_id::QueueId;
 pub use store::{
     Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Flush, LoweredOffset, RecoveryReport,

@@ -39,6 +39,7 @@ pub struct Message<'a> {
     pub(crate) flag: i32,
     pub(crate) born_ms: Option<u64>,
     pub(crate) placement: Placement<'a>,
+    pub(crate) wait_for_flush: bool,
 }
 
 impl<'a> Message<'a> {
@@ -55,6 +56,7 @@ impl<'a> Message<'a> {
             flag: 0,
             born_ms: None,
             placement: Placement::RoundRobin,
+            wait_for_flush: true,
         }
     }
 
@@ -139,6 +141,15 @@ impl<'a> Message<'a> {
         self
     }
 
+    /// Sets whether `send` waits with [`Flush::EveryMessage`](crate::Flush::EveryMessage) until the
+    /// message is flushed; it does by default (STORE-17). One that does not wait survives the end of
+    /// the process at once, and a loss of power from the next flush on, which is at most 500 ms away.
+    #[inline]
+    pub fn wait_for_flush(mut self, wait: bool) -> Self {
+        self.wait_for_flush = wait;
+        self
+    }
+
     /// Makes a message that borrows nothing.
     ///
     /// A closure given to [`select`](Self::select) may borrow and is left behind: such a message
@@ -154,6 +165,7 @@ impl<'a> Message<'a> {
             flag: self.flag,
             born_ms: self.born_ms,
             placement: self.placement.into_owned(),
+            wait_for_flush: self.wait_for_flush,
         }
     }
 
@@ -263,6 +275,7 @@ impl fmt::Debug for Message<'_> {
             .field("flag", &self.flag)
             .field("born_ms", &self.born_ms)
             .field("placement", &self.placement)
+            .field("wait_for_flush", &self.wait_for_flush)
             .finish()
     }
 }

@@ -1,5 +1,9 @@
 //! Sending.
 
+mod pending_send;
+
+pub use pending_send::PendingSend;
+
 use crate::broker::Broker;
 use crate::broker::core::Core;
 use crate::error::{Error, Result};
@@ -42,7 +46,8 @@ pub trait SendHook: Send + Sync + std::fmt::Debug {
     }
 
     /// Is called with what the call returns, once for every `before`; with the message's own
-    /// receipt and the one error of all for a batch.
+    /// receipt and the one error of all for a batch. After [`Producer::send_pending`] the message
+    /// is stored, and not flushed yet.
     fn after(&self, message: &Message<'_>, result: Result<&Receipt, &Error>) {
         let _ = (message, result);
     }
@@ -90,11 +95,37 @@ impl Producer {
         result
     }
 
+    /// Stores a message as [`send`](Self::send) does, and returns at once with a handle by which to
+    /// wait until it is flushed; whatever [`Flush`] says, the flush begins right away. Messages that
+    /// are on their way together share one, so a single thread can keep many in flight:
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// # use rocklet::Message;
+    /// let producer = broker.producer();
+    /// let send = |nth: u8| producer.send_pending(&Message::new("orders", vec![nth]));
+    /// let in_flight = (0..64).map(send).collect::<rocklet::Result<Vec<_>>>()?;
+    /// in_flight.iter().try_for_each(|sent| sent.wait())?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); nothing was stored then. `NotDurable` is told by the handle.
+    pub fn send_pending(&self, message: &Message<'_>) -> Result<PendingSend> {
+        self.call_hooks(|hook| hook.before(message));
+        let result = self.append(message).map(|(appended, receipt)| {
+            PendingSend::new(self.broker.core().store.clone(), receipt, appended.end)
+        });
+        self.call_hooks(|hook| hook.after(message, result.as_ref().map(PendingSend::receipt)));
+        result
+    }
+
     /// Stores messages of one topic in one queue, all or none, as one append (PROD-15). Messages
     /// that choose a queue, by whatever option, must choose the same; the others go with them.
     ///
     /// # Errors
-    /// `Batch` if the topics or the queues differ, `TooLarge` if the batch does not fit a log
+    /// `Batch` if the topics, the queues or the waits for the flush differ, `TooLarge` if the batch does not fit a log
     /// file, and as [`send`](Self::send) for every message; nothing was stored then. After
     /// `NotDurable` all of them are stored: its receipt is that of the first, and the others
     /// follow it in the same queue.
@@ -110,6 +141,15 @@ impl Producer {
 
     #[inline]
     fn store(&self, message: &Message<'_>) -> Result<Receipt> {
+        let (appended, receipt) = self.append(message)?;
+        if message.wait_for_flush {
+            self.make_durable(&appended, receipt)?;
+        }
+        Ok(receipt)
+    }
+
+    #[inline]
+    fn append(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
         let core = self.broker.core();
         message.validate_content(core.settings.max_body)?;
         let pending = pending(message);
@@ -123,8 +163,7 @@ impl Producer {
             Ok(appended)
         })?;
         let receipt = receipt(core, &appended, queue);
-        self.make_durable(&appended, receipt)?;
-        Ok(receipt)
+        Ok((appended, receipt))
     }
 
     fn store_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
@@ -134,6 +173,11 @@ impl Producer {
             message.validate_content(core.settings.max_body)?;
             if message.topic != first.topic {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
+            }
+            if message.wait_for_flush != first.wait_for_flush {
+                return Err(Error::Batch {
+                    reason: "all messages must wait for the flush, or none",
+                });
             }
         }
         let pending = messages.iter().map(pending);
@@ -157,7 +201,9 @@ impl Producer {
                 ..receipt
             })
             .collect();
-        self.make_durable(&appended.appended, receipt)?;
+        if first.wait_for_flush {
+            self.make_durable(&appended.appended, receipt)?;
+        }
         Ok(receipts)
     }
 

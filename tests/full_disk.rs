@@ -39,10 +39,10 @@ type Inside = fn(&Path);
 
 /// What is run, each on a file system of its own that is mounted at the path.
 const TESTS: [(&str, Inside); 4] = [
-    ("a_full_disk_is_told_and_nothing_is_lost_with_interval_flushes", |dir| {
+    ("b_038_a_full_disk_is_told_and_nothing_is_lost_with_interval_flushes", |dir| {
         fill_and_free(dir, Flush::Every(Duration::from_millis(5)));
     }),
-    ("a_full_disk_is_told_and_nothing_is_lost_with_a_flush_for_every_message", |dir| {
+    ("b_038_a_full_disk_is_told_and_nothing_is_lost_with_a_flush_for_every_message", |dir| {
         fill_and_free(dir, Flush::EveryMessage);
     }),
     ("a_full_disk_stops_topics_and_groups_but_not_those_that_are_there", tables_and_indexes),

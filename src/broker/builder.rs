@@ -4,7 +4,7 @@ use super::core::{Core, Settings};
 use super::handle::Broker;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::storage::Directory;
+use crate::storage::{Directory, Storage};
 use crate::store::{Flush, Store, StoreConfig, smallest_segment};
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use std::time::Duration;
 pub struct BrokerBuilder {
     dir: PathBuf,
     flush: Flush,
+    max_unflushed_bytes: u64,
     segment_bytes: u64,
     max_body_bytes: usize,
     auto_create_queues: u16,
@@ -37,6 +38,7 @@ impl BrokerBuilder {
         Self {
             dir: dir.to_owned(),
             flush: Flush::Every(Duration::from_millis(500)),
+            max_unflushed_bytes: 256 << 20,
             segment_bytes: 64 << 20,
             max_body_bytes: MAX_BODY,
             auto_create_queues: 4,
@@ -48,6 +50,15 @@ impl BrokerBuilder {
     /// An interval is 1 ms to 1 hour.
     pub fn flush(mut self, flush: Flush) -> Self {
         self.flush = flush;
+        self
+    }
+
+    /// Sets how many bytes of the log may await a flush: 64 KiB to 1 TiB, 256 MiB by default. It is
+    /// what a loss of power can take, and what one flush writes, at most. A `send` that would add to
+    /// more waits for a flush first; one message that is longer by itself is taken when nothing else
+    /// awaits it.
+    pub fn max_unflushed_bytes(mut self, bytes: u64) -> Self {
+        self.max_unflushed_bytes = bytes;
         self
     }
 
@@ -87,14 +98,24 @@ impl BrokerBuilder {
     /// `Corrupt` or `Version` if it cannot be understood, `DiskFull`, `Io` or `Poisoned` if what
     /// was found cannot be read, brought into order and made durable.
     pub fn open(self) -> Result<Broker> {
-        let body = self.check()?;
+        self.check()?;
         let dir = &self.dir;
         let storage = Directory::new(dir).map_err(|source| {
             let file = dir.clone();
             Error::Io { action: "create", file, source }
         })?;
-        let config = StoreConfig { segment_bytes: self.segment_bytes, flush: self.flush };
-        let store = Store::open(Arc::new(storage), config, self.clock)?;
+        self.open_on(Arc::new(storage))
+    }
+
+    /// Opens what `storage` holds.
+    pub(crate) fn open_on(self, storage: Arc<dyn Storage>) -> Result<Broker> {
+        let body = self.check()?;
+        let config = StoreConfig {
+            segment_bytes: self.segment_bytes,
+            flush: self.flush,
+            max_unflushed: self.max_unflushed_bytes,
+        };
+        let store = Store::open(storage, config, self.clock)?;
         let auto_create_queues = self.auto_create_queues;
         let core = Core::start(store, Settings { max_body: body, auto_create_queues })?;
         Ok(Broker::new(core))
@@ -108,6 +129,7 @@ impl BrokerBuilder {
         let range = |name, value, min, max| setting(name, value, "a number", true, min, max);
         let (bytes, power) = (self.segment_bytes, self.segment_bytes.is_power_of_two());
         setting("segment_bytes", bytes, "a power of two", power, 64 << 10, 1 << 30)?;
+        range("max_unflushed_bytes", self.max_unflushed_bytes, 64 << 10, 1 << 40)?;
         range("max_body_bytes", self.max_body_bytes as u64, 1, MAX_BODY as u64)?;
         if let Flush::Every(interval) = self.flush {
             let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
 //! The open broker: the store, what waits, who consumes, and the threads behind them.
 //!
-//! Threads, all asleep when there is nothing to do: `flush` (interval flushes and offset syncs),
-//! `allocate` (log files and pages ahead of need, checkpoints), `timer`, and the workers of each
-//! push consumer.
+//! Threads, all asleep when there is nothing to do: `flush` (interval flushes, flushes for handles,
+//! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
+//! `timer`, and the workers of each push consumer.
 
 use super::group::Group;
 use super::hold::HoldTable;
@@ -199,7 +199,7 @@ impl Core {
             self.counters.failed_commits.fetch_add(1, Ordering::Relaxed);
         })?;
         if raised {
-            self.store.flusher.ring();
+            self.store.flusher().ring();
         }
         Ok(())
     }
@@ -207,7 +207,7 @@ impl Core {
     /// Stores an offset, whichever way it moves.
     pub(crate) fn commit_exactly(&self, key: OffsetKey, offset: u64) -> Result<()> {
         if self.store.offsets.set(key, offset)? {
-            self.store.flusher.ring();
+            self.store.flusher().ring();
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Core {
         running.iter().for_each(|consumer| consumer.stop());
         self.stopping.store(true, Ordering::Release);
         self.timer.stop();
-        self.store.flusher.ring();
+        self.store.flusher().ring();
         self.store.allocator.ring();
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(Thread::join);
@@ -292,16 +292,23 @@ impl Core {
         Ok(())
     }
 
-    /// Sleeps until something is sent or committed, lets an interval pass, flushes.
+    /// Sleeps until something is sent or committed, lets an interval pass, flushes; at once for who
+    /// waits on a handle.
     fn flush(&self) {
         let interval = match self.store.flush_mode() {
             Flush::Every(interval) => interval,
             Flush::EveryMessage => Duration::from_millis(500),
         };
         while !self.is_closed() {
-            self.store.flusher.wait(self.clock(), None);
+            self.store.flusher().wait(self.clock(), None);
             let deadline = self.clock().moment().plus(interval);
-            while !self.is_closed() && self.store.flusher.wait(self.clock(), Some(deadline)) {}
+            loop {
+                self.store.flush_wanted();
+                let late = self.is_closed() || self.clock().moment() >= deadline;
+                if late || !self.store.flusher().wait(self.clock(), Some(deadline)) {
+                    break;
+                }
+            }
             self.store.flush_step();
         }
     }

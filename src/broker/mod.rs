@@ -19,6 +19,8 @@ pub(crate) mod process_queue;
 pub(crate) mod run;
 mod start;
 mod stats;
+#[cfg(all(test, not(loom)))]
+mod tests;
 pub(crate) mod timer;
 
 pub use builder::BrokerBuilder;

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use crate::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// A snapshot of a broker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +14,14 @@ pub struct Stats {
     pub log_end: u64,
     /// The position below which everything is durable against loss of power.
     pub flushed: u64,
+    /// Bytes of the log that await a flush.
+    pub unflushed: u64,
+    /// Flushes of the log since the broker was opened.
+    pub flushes: u64,
+    /// What these flushes took, all together.
+    pub flush_time: Duration,
+    /// What the slowest of them took.
+    pub slowest_flush: Duration,
     /// Topics.
     pub topics: usize,
     /// Consumers that are running, push and pull.
@@ -38,11 +47,16 @@ pub struct Stats {
 impl Stats {
     pub(super) fn of(core: &Core) -> Self {
         let (log_start, log_end, flushed) = core.store.extent();
+        let flushes = core.store.flushes();
         let groups = core.groups();
         Self {
             log_start,
             log_end,
             flushed,
+            unflushed: log_end.saturating_sub(flushed),
+            flushes: flushes.count,
+            flush_time: flushes.time,
+            slowest_flush: flushes.slowest,
             topics: core.store.topics.all().len(),
             consumers: groups.iter().map(|group| group.members()).sum(),
             failed_rebalances: groups.iter().map(|group| group.failures()).sum(),

@@ -6,6 +6,7 @@ use super::{Region, Storage, StorageFile, folder_of};
 use crate::sync::{Arc, Mutex, Rank};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -141,6 +142,10 @@ impl StorageFile for RealFile {
 
     fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn start_write_back(&self, range: Range<u64>) -> io::Result<()> {
+        super::region::start_write_back(&self.file, range)
     }
 
     fn map(&self) -> io::Result<Region> {

@@ -14,6 +14,7 @@ pub(crate) use segment::{Backing, Carver, Segment, SegmentWriter, recycle};
 use crate::sync::Arc;
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// A directory that one broker owns.
@@ -70,6 +71,13 @@ pub(crate) trait StorageFile: Debug + Send + Sync {
 
     /// Makes content and length durable.
     fn sync(&self) -> io::Result<()>;
+
+    /// Starts writing `range` to the disk, without waiting for it: a hint, after which `sync` has
+    /// less to do. A write that fails then fails this call or the next sync.
+    fn start_write_back(&self, range: Range<u64>) -> io::Result<()> {
+        let _ = range;
+        Ok(())
+    }
 
     /// Maps the whole file.
     fn map(&self) -> io::Result<Region>;

@@ -147,6 +147,16 @@ impl Region {
         }
     }
 
+    /// Takes the whole pages of a long range out of the page table, before they are written back.
+    pub(super) fn detach(&self, range: Range<usize>) {
+        self.check(range.start, range.len());
+        match &self.owner {
+            Owner::Mapped(map) => detach(map, &range),
+            #[cfg(test)]
+            Owner::Heap(_) => {}
+        }
+    }
+
     /// Faults the pages of `range` in for writing. Only a matter of speed: refusals are ignored.
     pub(super) fn populate(&self, range: Range<usize>) {
         self.check(range.start, range.len());
@@ -203,6 +213,27 @@ fn detach(map: &memmap2::MmapRaw, range: &Range<usize>) {
         };
         // Only a matter of speed.
         let _ = done;
+    }
+}
+
+/// Starts writing `range` of a file to the disk, what was stored through a mapping included, and
+/// does not wait for it (`msync` has a flag for that, which Linux ignores).
+pub(super) fn start_write_back(file: &std::fs::File, range: Range<u64>) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let offset = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
+    let (start, len) = (offset(range.start), offset(range.end.saturating_sub(range.start)));
+    // SAFETY: the call takes numbers only and touches no memory of this process; the descriptor is
+    // open, because `file` is borrowed.
+    let started =
+        unsafe { libc::sync_file_range(file.as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) };
+    if started == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        // A file system that does not know it has nothing to start.
+        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM) => Ok(()),
+        _ => Err(error),
     }
 }
 

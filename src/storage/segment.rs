@@ -61,6 +61,11 @@ impl Segment {
         self.region.sync(self.start + range.start..self.start + range.end.min(self.capacity))
     }
 
+    /// Prepares `range`, to which nobody writes any more, for being written back.
+    pub(crate) fn detach(&self, range: Range<usize>) {
+        self.region.detach(self.start + range.start..self.start + range.end.min(self.capacity));
+    }
+
     /// Claims the next `step` bytes whose pages nobody has faulted in yet and faults them in, if
     /// that brings the claimed part up to `wanted`; otherwise does nothing.
     pub(crate) fn populate_to(&self, wanted: usize, step: usize) {

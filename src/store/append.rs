@@ -1,5 +1,6 @@
 //! Appending: encode outside the lock, place under it, make room and try again if there is none.
 
+use super::Store;
 use super::commit_log::CommitLog;
 use super::consume_queue::{Block, ConsumeQueue};
 use super::draft::{Draft, Outline, Pending, Source};
@@ -8,7 +9,6 @@ use super::rebuild::topic_of;
 use super::record::{CONTINUED, CONTINUES, Kind, MAX_OVERHEAD};
 use super::tail::{Appended, Refusal};
 use super::topics::{Topic, TopicEvent};
-use super::{Flush, Store};
 use crate::error::{Error, Result};
 use crate::sync::Arc;
 use smallvec::SmallVec;
@@ -130,8 +130,8 @@ impl Store {
         if appended.wake_allocator {
             self.allocator.ring();
         }
-        if appended.wake_flusher && matches!(self.config.flush, Flush::Every(_)) {
-            self.flusher.ring();
+        if appended.wake_flusher {
+            self.flusher().ring();
         }
         Ok(appended)
     }
@@ -153,6 +153,11 @@ impl Store {
                 Some(queue) => self.grow_index(queue, entries).map_err(AppendError::Failed),
                 None => Ok(()),
             },
+            Refusal::Unflushed(needed) => {
+                // If that fails, the next try is told why.
+                let _ = self.wait_durable(needed);
+                Ok(())
+            }
             Refusal::Gone => Err(AppendError::Gone),
             Refusal::Stopped(error) => Err(AppendError::Failed(error)),
         }

@@ -24,6 +24,8 @@ const ENOUGH: usize = 4;
 /// A log that fills a file in less than this has the next ones written with zeroes in advance. A
 /// slower one does not: the system would write those zeroes to disk before the records come.
 const QUICK_MS: u64 = 10_000;
+/// The smallest unit of write-back.
+const PAGE: u64 = 4096;
 /// Dropped files that are kept for another life.
 const SPARES: usize = 2;
 
@@ -215,6 +217,29 @@ impl CommitLog {
             let end = (to.min(file.end()) - file.base) as usize;
             let synced = file.segment.sync(start..end);
             synced.map_err(|e| io_error(&*self.storage, "sync", &file.name(), e))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the disk begin with `from..to`, which is all appended, and does not wait for it.
+    pub(crate) fn start_write_back(&self, from: u64, to: u64) -> Result<()> {
+        for file in self.files().iter().filter(|file| file.end() > from && file.base < to) {
+            let start = from.max(file.base) - file.base;
+            // The page in which the log ends is still written to: that would fault for nothing.
+            let end = (to.min(file.end()) - file.base) / PAGE * PAGE;
+            if start >= end {
+                continue;
+            }
+            let name = file.name();
+            let opened = match self.storage.open(&name) {
+                // Dropped meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(|e| io_error(&*self.storage, "open", &name, e))?,
+            };
+            file.segment.detach(start as usize..end as usize);
+            let started = opened.start_write_back(start..end);
+            // A lack of space, too, is then a lost write.
+            started.map_err(|e| io_error(&*self.storage, "sync", &name, e))?;
         }
         Ok(())
     }

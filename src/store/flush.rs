@@ -1,159 +1,108 @@
-//! Making the log durable: group commit, the flushed mark, and the end of trust after a failure.
-//!
-//! A flush covers everything committed before it began. Whoever needs a position to be durable
-//! and finds no flush in progress leads one for all; the others wait for it, and the next leader
-//! covers whatever came meanwhile (docs/design.md). A failed sync is never tried again: the pages may
-//! have been dropped as clean, so a second success would prove nothing.
+//! Making the log durable: what the store does for those that wait, and the steps of the flusher.
 
-use super::slots::{Slots, VALUE};
-use crate::clock::Clock;
-use crate::error::Result;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, Padded, Rank, Signal};
+use super::Store;
+use super::flush_gate::Flushes;
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::sync::Alarm;
 
-/// The durable end of the log, and the right to move it.
-#[derive(Debug)]
-pub(crate) struct FlushGate {
-    flushed: Padded<AtomicU64>,
-    state: Mutex<State>,
-    done: Signal,
-    clock: Clock,
-}
+/// Write-back of the log starts when so many bytes have come, well before a flush waits for it.
+const WRITE_BACK: u64 = 16 << 20;
 
-#[derive(Debug)]
-struct State {
-    flushed: u64,
-    leading: bool,
-    failed: Option<String>,
-}
+impl Store {
+    /// Makes everything sent so far durable.
+    ///
+    /// # Errors
+    /// `Poisoned` if a sync failed, now or earlier.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let target = self.log.with_tail(|tail| tail.healthy().map(|()| tail.committed()))?;
+        self.wait_durable(target).map_err(|cause| Error::Poisoned { cause })
+    }
 
-impl FlushGate {
-    /// A gate for a log that is durable up to `flushed`.
-    pub(crate) fn new(clock: Clock, flushed: u64) -> Self {
-        let state = State { flushed, leading: false, failed: None };
-        Self {
-            flushed: Padded::new(AtomicU64::new(flushed)),
-            state: Mutex::new(Rank::Flush, state),
-            done: Signal::new(),
-            clock,
-        }
+    /// Returns when everything below `target` is durable, or with the cause why it cannot be.
+    pub(crate) fn wait_durable(&self, target: u64) -> std::result::Result<(), String> {
+        let sync = |from, to| {
+            let synced = self.log.sync(from, to).and_then(|()| self.mark.lock().set(to));
+            // Before anybody is told of it: who is told, and sends again, is refused.
+            synced.inspect_err(|error| self.poison(&error.to_string()))?;
+            self.log.with_tail(|tail| tail.note_flushed(to));
+            Ok(())
+        };
+        self.gate.wait(target, || self.log.committed(), sync)
+    }
+
+    /// Asks the flusher to make everything below `target` durable soon.
+    pub(crate) fn want_durable(&self, target: u64) {
+        self.gate.want(target);
+    }
+
+    /// Waits for the flusher to do so: true once it is done, false if `deadline` passes before; or
+    /// the cause why it will never be.
+    pub(crate) fn await_durable(
+        &self,
+        target: u64,
+        deadline: Option<Moment>,
+    ) -> std::result::Result<bool, String> {
+        self.gate.await_durable(target, deadline)
     }
 
     /// The position below which everything is durable.
     pub(crate) fn flushed(&self) -> u64 {
-        self.flushed.load(Ordering::Acquire)
+        self.gate.flushed()
     }
 
-    /// Returns once everything below `target` is durable.
-    ///
-    /// `committed` tells how far a flush that begins now reaches, `sync` makes a range durable.
-    ///
-    /// # Errors
-    /// The cause, if a sync failed now or ever before.
-    pub(crate) fn wait(
-        &self,
-        target: u64,
-        committed: impl Fn() -> u64,
-        sync: impl Fn(u64, u64) -> Result<()>,
-    ) -> std::result::Result<(), String> {
-        loop {
-            if self.flushed() >= target {
-                return Ok(());
-            }
-            let mut state = self.state.lock();
-            // A flush may have ended since: its cover is not to be synced again.
-            #[cfg(not(broken_flush_twice))]
-            if state.flushed >= target {
-                return Ok(());
-            }
-            if let Some(cause) = &state.failed {
-                return Err(cause.clone());
-            }
-            if state.leading {
-                drop(state);
-                self.done.wait_until(&self.clock, None, || self.settled(target));
-                continue;
-            }
-            state.leading = true;
-            let from = state.flushed;
-            drop(state);
-            // Read after this flush has begun to be ours: all that came before is covered.
-            let to = committed();
-            let synced = sync(from, to);
-            let mut state = self.state.lock();
-            state.leading = false;
-            match synced {
-                Ok(()) => {
-                    #[cfg(broken_flush_end_late)]
-                    let to = committed();
-                    state.flushed = to;
-                    self.flushed.store(to, Ordering::Release);
-                }
-                #[cfg(not(broken_flush_retry))]
-                Err(error) => state.failed = Some(error.to_string()),
-                #[cfg(broken_flush_retry)]
-                Err(_) => {}
-            }
-            drop(state);
-            #[cfg(not(broken_flush_silent))]
-            self.done.notify();
+    pub(crate) fn flushes(&self) -> Flushes {
+        self.gate.flushes()
+    }
+
+    /// Rung when there is something to flush.
+    pub(crate) fn flusher(&self) -> &Alarm {
+        &self.gate.flusher
+    }
+
+    /// What the flusher does as often as it is rung before its interval has passed: it flushes for
+    /// those who want that, and starts write-back.
+    pub(crate) fn flush_wanted(&self) {
+        if let Some(target) = self.gate.open_want() {
+            // Whoever waits for it, or sends next, is told of a failure.
+            let _ = self.wait_durable(target);
         }
+        self.write_back();
     }
 
-    fn settled(&self, target: u64) -> bool {
-        self.flushed() >= target || {
-            let state = self.state.lock();
-            !state.leading || state.failed.is_some()
-        }
-    }
-}
-
-/// How far the log was known to be durable, and in which life of the machine: what recovery needs
-/// to tell a torn tail from damage.
-///
-/// Written to the page cache after each flush: it survives the process, and after a loss of power
-/// it is at worst older, which makes recovery more lenient, never less.
-#[derive(Debug)]
-pub(crate) struct FlushedMark {
-    slots: Slots,
-    boot_id: Option<[u8; 16]>,
-}
-
-impl FlushedMark {
-    /// Opens the mark; the second value is what it said, if it could be read.
-    pub(crate) fn open(
-        storage: &crate::sync::Arc<dyn crate::storage::Storage>,
-        store_id: u64,
-    ) -> Result<(Self, Option<Flushed>)> {
-        let boot_id = storage.boot_id();
-        let initial = encode(0, boot_id);
-        let (slots, value) = Slots::open(storage, "meta/flushed", *b"flsh", store_id, &initial)?;
-        let said = value.map(|value| {
-            let mut boot = [0; 16];
-            boot.copy_from_slice(&value[8..24]);
-            // Two lives that do not know their boot are not the same.
-            let same_boot = boot_id == Some(boot);
-            Flushed { position: super::record::u64_at(&value, 0), same_boot }
+    /// One step of the flusher, after its interval: true if there was something to do.
+    pub(crate) fn flush_step(&self) -> bool {
+        let end = self.log.with_tail(|tail| {
+            // The next append wakes it.
+            tail.flusher_alarm = 0;
+            tail.committed()
         });
-        Ok((Self { slots, boot_id }, said))
+        let behind = self.gate.flushed() < end;
+        // A failure has poisoned the store; whoever sends next is told.
+        let _ = self.wait_durable(end);
+        if let Err(error) = self.offsets.sync() {
+            self.poison(&error.to_string());
+        }
+        self.checkpoint_step();
+        behind
     }
 
-    pub(crate) fn set(&mut self, position: u64) -> Result<()> {
-        self.slots.set(&encode(position, self.boot_id))
+    /// Lets the disk begin with what the next flush will wait for, and has the flusher rung when
+    /// there is as much again.
+    fn write_back(&self) {
+        let least = WRITE_BACK.min(self.config.max_unflushed / 2).max(1);
+        let (range, from) = self.gate.write_back(self.log.committed(), least);
+        if let Some(range) = range
+            && let Err(error) = self.log.start_write_back(range.start, range.end)
+        {
+            self.poison(&error.to_string());
+        }
+        self.log.with_tail(|tail| tail.flusher_alarm = from.saturating_add(least));
     }
-}
 
-/// What the mark said at open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Flushed {
-    pub(crate) position: u64,
-    /// The machine has not been restarted since: nothing can be missing below the end of the log.
-    pub(crate) same_boot: bool,
-}
-
-fn encode(position: u64, boot_id: Option<[u8; 16]>) -> [u8; VALUE] {
-    let mut value = [0; VALUE];
-    value[..8].copy_from_slice(&position.to_le_bytes());
-    value[8..24].copy_from_slice(&boot_id.unwrap_or_default());
-    value
+    /// Makes every later append and flush fail with `cause`.
+    pub(crate) fn poison(&self, cause: &str) {
+        self.log.with_tail(|tail| tail.poison(cause));
+        self.gate.fail(cause);
+    }
 }

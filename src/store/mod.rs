@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
-//! append  fetch(delivery)  flush  retain                              what is done with it
+//! append  fetch(delivery)  flush(flush_gate)  retain                  what is done with it
 //! recover(scan, rebuild)  checkpoint  topics  groups  offsets         what outlives the process
 //! ```
 
@@ -15,6 +15,8 @@ mod draft;
 mod fetch;
 mod files;
 mod flush;
+mod flush_gate;
+mod flushed_mark;
 mod groups;
 mod index_arena;
 mod log_file;
@@ -31,7 +33,7 @@ mod tail;
 mod topics;
 
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use append::{AppendError, smallest_segment};
 pub(crate) use consume_queue::ConsumeQueue;
@@ -51,7 +53,7 @@ pub(crate) mod model {
     pub(crate) use super::consume_queue::{Block, ConsumeQueue};
     pub(crate) use super::draft::{Draft, Outline, Pending, Source};
     pub(crate) use super::files::HEAD;
-    pub(crate) use super::flush::FlushGate;
+    pub(crate) use super::flush_gate::FlushGate;
     pub(crate) use super::index_arena::{BLOCK_HEAD, ENTRY};
     pub(crate) use super::log_file::{LogFile, file_of};
     pub(crate) use super::record::{HEADER, Kind, Record};
@@ -65,7 +67,8 @@ use crate::storage::Storage;
 use crate::sync::{Alarm, Arc, Mutex, Rank};
 use checkpoint::Checkpoint;
 use commit_log::CommitLog;
-use flush::{FlushGate, FlushedMark};
+use flush_gate::FlushGate;
+use flushed_mark::FlushedMark;
 use groups::Groups;
 use index_arena::IndexArena;
 use offsets::Offsets;
@@ -91,6 +94,8 @@ pub enum Flush {
 pub(crate) struct StoreConfig {
     pub(crate) segment_bytes: u64,
     pub(crate) flush: Flush,
+    /// Bytes of the log that may await a flush; an append that would add to more waits for one.
+    pub(crate) max_unflushed: u64,
 }
 
 impl StoreConfig {
@@ -127,8 +132,6 @@ pub(crate) struct Store {
     index_growth: Mutex<()>,
     checkpoint: Mutex<Checkpointed>,
     report: RecoveryReport,
-    /// Notified when there is something to flush.
-    pub(crate) flusher: Alarm,
     /// Notified when the log has come near the end of what is prepared.
     pub(crate) allocator: Alarm,
 }
@@ -167,7 +170,9 @@ impl Store {
         let recover::Recovered { store_id, log, arena, topics, groups, offsets, .. } = recovered;
         let recover::Recovered { mark, durable, report, .. } = recovered;
         let end = log.committed();
-        let gate = FlushGate::new(clock.clone(), durable.min(end));
+        let flushed = durable.min(end);
+        log.with_tail(|tail| tail.bound_unflushed(flushed, config.max_unflushed));
+        let gate = FlushGate::new(clock.clone(), flushed);
         let mut store = Self {
             storage: storage.clone(),
             store_id,
@@ -183,7 +188,6 @@ impl Store {
             index_growth: Mutex::new(Rank::IndexGrowth, ()),
             checkpoint: Mutex::new(Rank::Lifecycle, Checkpointed::default()),
             report,
-            flusher: Alarm::new(),
             allocator: Alarm::new(),
         };
         // What was read may be in the page cache only: it must not be lost after it is delivered.
@@ -223,49 +227,10 @@ impl Store {
         });
         last.closed = true;
         drop(last);
+        // Whatever is not durable by now will not be by this store.
+        self.gate.shut("the broker was closed before the flush");
         self.storage.unlock();
         closed
-    }
-
-    /// Makes everything sent so far durable.
-    ///
-    /// # Errors
-    /// `Poisoned` if a sync failed, now or earlier.
-    pub(crate) fn flush(&self) -> Result<()> {
-        let target = self.log.with_tail(|tail| tail.healthy().map(|()| tail.committed()))?;
-        self.wait_durable(target).map_err(|cause| Error::Poisoned { cause })
-    }
-
-    /// Returns when everything below `target` is durable, or with the cause why it cannot be.
-    pub(crate) fn wait_durable(&self, target: u64) -> std::result::Result<(), String> {
-        let led = self.gate.wait(
-            target,
-            || self.log.committed(),
-            |from, to| {
-                self.log.sync(from, to)?;
-                self.mark.lock().set(to)
-            },
-        );
-        if let Err(cause) = &led {
-            self.poison(cause);
-        }
-        led
-    }
-
-    /// One step of the flusher: true if there was something to do.
-    pub(crate) fn flush_step(&self) -> bool {
-        let end = self.log.with_tail(|tail| {
-            tail.flusher_sleeps = true;
-            tail.committed()
-        });
-        let behind = self.gate.flushed() < end;
-        // A failure has poisoned the store; whoever sends next is told.
-        let _ = self.wait_durable(end);
-        if let Err(error) = self.offsets.sync() {
-            self.poison(&error.to_string());
-        }
-        self.checkpoint_step();
-        behind
     }
 
     /// One step of the allocator.
@@ -286,11 +251,6 @@ impl Store {
             // A checkpoint that fails leaves the one before: recovery reads more.
             let _ = self.write_checkpoint(&mut last, None);
         }
-    }
-
-    /// Makes every later append fail with `cause`.
-    pub(crate) fn poison(&self, cause: &str) {
-        self.log.with_tail(|tail| tail.poison(cause));
     }
 
     pub(crate) fn report(&self) -> &RecoveryReport {

@@ -8,7 +8,7 @@
 use super::checkpoint::{Checkpoint, clean_end, unmark_clean};
 use super::commit_log::{CommitLog, Opened, next_base_value};
 use super::files::{self, HEAD, IMPOSSIBLE, corrupt, io_error};
-use super::flush::{Flushed, FlushedMark};
+use super::flushed_mark::{Flushed, FlushedMark};
 use super::groups::Groups;
 use super::index_arena::{self, IndexArena, Trust};
 use super::log_file::{self, FOLDER, LogFile, file_name};

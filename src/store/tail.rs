@@ -38,8 +38,12 @@ pub(crate) struct Tail {
     /// Set on entry, cleared on the way out: an append that finds it set follows one that
     /// unwound in the middle.
     inside: bool,
-    /// Wake the flusher at the next append.
-    pub(super) flusher_sleeps: bool,
+    /// Everything below is durable.
+    flushed: u64,
+    /// Bytes that may lie above it.
+    max_unflushed: u64,
+    /// Wake the flusher once the log ends here.
+    pub(super) flusher_alarm: u64,
     /// Wake the allocator once the segment is filled up to here.
     pub(super) allocator_alarm: usize,
 }
@@ -96,6 +100,8 @@ pub(crate) enum Refusal {
     Pages(Arc<Segment>, usize),
     /// The queue's index blocks have no room for so many entries.
     Block,
+    /// Too much would await a flush, unless everything below this position is durable.
+    Unflushed(u64),
     /// The queue's topic was deleted.
     Gone,
     /// Nothing is taken any more: `Closed` or `Poisoned`.
@@ -117,7 +123,9 @@ impl Tail {
             since_ms: None,
             state: State::Open,
             inside: false,
-            flusher_sleeps: true,
+            flushed: end,
+            max_unflushed: u64::MAX,
+            flusher_alarm: 0,
             allocator_alarm: 0,
         }
     }
@@ -165,7 +173,10 @@ impl Tail {
         if wake_allocator {
             self.allocator_alarm = usize::MAX;
         }
-        let wake_flusher = std::mem::take(&mut self.flusher_sleeps);
+        let wake_flusher = self.end >= self.flusher_alarm;
+        if wake_flusher {
+            self.flusher_alarm = u64::MAX;
+        }
         self.inside = false;
         let end = self.end;
         Ok(Appended { position, offset, store_ms, end, watched, wake_flusher, wake_allocator })
@@ -226,6 +237,16 @@ impl Tail {
         self.next = Some((base, writer));
     }
 
+    /// Sets how many bytes may await a flush above `flushed`.
+    pub(super) fn bound_unflushed(&mut self, flushed: u64, max_unflushed: u64) {
+        (self.flushed, self.max_unflushed) = (flushed, max_unflushed);
+    }
+
+    /// Makes room for appends that wait: everything below `flushed` is durable.
+    pub(super) fn note_flushed(&mut self, flushed: u64) {
+        self.flushed = flushed;
+    }
+
     /// Refuses everything from now on.
     pub(super) fn close(&mut self) {
         if self.state == State::Open {
@@ -280,6 +301,12 @@ impl Tail {
             }
         }
         let length = drafts.iter().map(Draft::length).sum::<usize>();
+        // With nothing to flush even what is longer than that by itself is taken.
+        let unflushed = self.end - self.flushed;
+        if unflushed > 0 && unflushed + length as u64 > self.max_unflushed {
+            let needed = (self.end + length as u64).saturating_sub(self.max_unflushed);
+            return Err(Refusal::Unflushed(needed.min(self.end)));
+        }
         while !self.fits(length) {
             let Some((base, next)) = self.next.take() else { return Err(Refusal::Segment) };
             self.roll(base, next);

@@ -3,6 +3,7 @@
 
 mod close;
 mod driven;
+mod durability;
 mod filters;
 mod groups;
 mod hand_over;

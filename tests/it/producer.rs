@@ -4,6 +4,7 @@ use crate::support::*;
 use rocklet::{Error, Flush, Message, MessageId};
 use std::collections::HashSet;
 
+/// (STORE-11)
 #[test]
 fn prod_7_a_receipt_says_where_the_message_is() {
     let scene = scene();
@@ -62,6 +63,7 @@ fn model_10_what_is_sent_is_received() {
     assert_ne!(again.id, receipt.id);
 }
 
+/// (STORE-55)
 #[test]
 fn prod_15_a_batch_is_one_append_to_one_queue() {
     let scene = scene();

@@ -140,7 +140,7 @@ fn files_of_another_size_are_kept_when_the_setting_changes() {
         [SEGMENT, 4 * SEGMENT, SEGMENT, 8 * SEGMENT].into_iter().enumerate()
     {
         let storage = Arc::new(Directory::new(dir.path()).unwrap());
-        let config = StoreConfig { segment_bytes, flush: Flush::EveryMessage };
+        let config = StoreConfig { segment_bytes, ..config(Flush::EveryMessage) };
         let store = Store::open(storage, config, Clock::system()).unwrap();
         let topic = topic(&store, 1);
         assert_eq!(read(&store, &topic, 0), sent);

@@ -102,6 +102,7 @@ fn every_call_may_fail_once_or_for_ever() {
     assert!(failures > 200, "only {failures} failures");
 }
 
+/// (STORE-54)
 #[test]
 fn b_038_a_full_disk_refuses_and_sending_goes_on_when_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -168,6 +169,7 @@ fn a_failed_sync_is_never_tried_again() {
     assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0), body(1)]);
 }
 
+/// (STORE-24)
 #[test]
 fn a_failed_sync_of_the_index_or_of_offsets_poisons() {
     for offsets in [true, false] {
@@ -257,6 +259,50 @@ fn b_012_an_append_that_was_left_in_the_middle_ends_all_appends() {
             assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0)]);
             kill(store);
         }
+    }
+}
+
+#[test]
+fn b_012_a_batch_that_fails_is_whole_or_gone_and_what_follows_is_kept_or_refused() {
+    for call in [Call::SyncRange, Call::Create] {
+        let dir = tempfile::tempdir().unwrap();
+        let faulty = Faulty::new(dir.path());
+        let store = open_on(faulty.clone()).unwrap();
+        let topic = topic(&store, 1);
+        let batches =
+            (0..).map(|nth| vec![sized(3 * nth, 5000), sized(3 * nth + 1, 9000), body(7)]);
+        let mut stored = Vec::new();
+        for batch in batches {
+            if call == Call::SyncRange || store.log.with_tail(|tail| tail.filling().next.is_none())
+            {
+                faulty.fail(Some(call), 0, 1, ErrorKind::Other);
+            }
+            match send_batch(&store, &topic, 0, &batch) {
+                Ok(sent) => {
+                    stored.extend(batch);
+                    if store.wait_durable(sent.end).is_err() {
+                        break;
+                    }
+                }
+                Err(Error::Io { .. }) => break,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(faulty.has_failed());
+        faulty.heal();
+        let later = send_body(&store, &topic, 0, &body(9));
+        match (call, &later) {
+            (Call::Create, Ok(sent)) => {
+                store.wait_durable(sent.end).unwrap();
+                stored.push(body(9));
+            }
+            (Call::SyncRange, Err(Error::Poisoned { .. })) => {}
+            _ => panic!("{call:?}: {later:?}"),
+        }
+        assert_eq!(read(&store, &topic, 0), stored);
+        kill(store);
+        let store = open(dir.path());
+        assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), stored);
     }
 }
 

@@ -1,14 +1,16 @@
 //! A directory whose calls are counted and can be made to fail.
 
+use crate::clock::Clock;
 use crate::storage::{Directory, Region, Storage, StorageFile};
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::{Arc, Mutex, Rank, Signal};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Call {
+pub(crate) enum Call {
     List,
     MakeFolder,
     Open,
@@ -22,12 +24,13 @@ pub(super) enum Call {
     Sync,
     Map,
     SyncRange,
+    WriteBack,
     Truncate,
 }
 
 /// The real directory behind a plan of failures.
 #[derive(Debug)]
-pub(super) struct Faulty {
+pub(crate) struct Faulty {
     inner: Directory,
     plan: Arc<Plan>,
     /// Whether the machine's boot can be read.
@@ -37,6 +40,7 @@ pub(super) struct Faulty {
 #[derive(Debug)]
 struct Plan {
     state: Mutex<State>,
+    released: Signal,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +49,9 @@ struct State {
     read: u64,
     fault: Option<Fault>,
     failed: bool,
+    /// Calls of this kind wait.
+    held: Option<Call>,
+    waiting: usize,
 }
 
 #[derive(Debug)]
@@ -56,38 +63,58 @@ struct Fault {
 }
 
 impl Faulty {
-    pub(super) fn new(dir: &Path) -> Arc<Self> {
-        let plan = Arc::new(Plan { state: Mutex::new(Rank::Signal, State::default()) });
-        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan, knows_boot: true })
+    pub(crate) fn new(dir: &Path) -> Arc<Self> {
+        Self::over(dir, true)
     }
 
     /// As in a sandbox that does not tell the machine's boot.
-    pub(super) fn without_boot(dir: &Path) -> Arc<Self> {
-        let plan = Arc::new(Plan { state: Mutex::new(Rank::Signal, State::default()) });
-        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan, knows_boot: false })
+    pub(crate) fn without_boot(dir: &Path) -> Arc<Self> {
+        Self::over(dir, false)
+    }
+
+    fn over(dir: &Path, knows_boot: bool) -> Arc<Self> {
+        let state = Mutex::new(Rank::Signal, State::default());
+        let plan = Arc::new(Plan { state, released: Signal::new() });
+        Arc::new(Self { inner: Directory::new(dir).unwrap(), plan, knows_boot })
+    }
+
+    /// Lets every call of that kind wait, as on a disk that is slow.
+    pub(crate) fn hold(&self, call: Call) {
+        self.plan.state.lock().held = Some(call);
+    }
+
+    /// Lets the calls go on that wait.
+    pub(crate) fn release(&self) {
+        self.plan.state.lock().held = None;
+        self.plan.released.notify();
+    }
+
+    /// How many calls wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.plan.state.lock().waiting
     }
 
     /// After `after` more calls of that kind (of any, if `None`), `times` of them fail.
-    pub(super) fn fail(&self, call: Option<Call>, after: u64, times: u64, kind: io::ErrorKind) {
+    pub(crate) fn fail(&self, call: Option<Call>, after: u64, times: u64, kind: io::ErrorKind) {
         let mut state = self.plan.state.lock();
         state.fault = Some(Fault { call, after, times, kind });
         state.failed = false;
     }
 
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.plan.state.lock().fault = None;
     }
 
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.plan.state.lock().failed
     }
 
-    pub(super) fn count(&self, call: Call) -> u64 {
+    pub(crate) fn count(&self, call: Call) -> u64 {
         self.plan.state.lock().counts.get(&call).copied().unwrap_or(0)
     }
 
     /// Bytes read through calls.
-    pub(super) fn bytes_read(&self) -> u64 {
+    pub(crate) fn bytes_read(&self) -> u64 {
         self.plan.state.lock().read
     }
 
@@ -100,6 +127,14 @@ impl Plan {
     fn pass(&self, call: Call) -> io::Result<()> {
         let mut state = self.state.lock();
         *state.counts.entry(call).or_default() += 1;
+        if state.held == Some(call) {
+            state.waiting += 1;
+            drop(state);
+            let released = || self.state.lock().held != Some(call);
+            self.released.wait_until(&Clock::system(), None, released);
+            state = self.state.lock();
+            state.waiting -= 1;
+        }
         let Some(fault) = &mut state.fault else { return Ok(()) };
         if fault.call.is_some_and(|only| only != call) {
             return Ok(());
@@ -201,6 +236,11 @@ impl StorageFile for FaultyFile {
     fn sync(&self) -> io::Result<()> {
         self.plan.pass(Call::Sync)?;
         self.inner.sync()
+    }
+
+    fn start_write_back(&self, range: Range<u64>) -> io::Result<()> {
+        self.plan.pass(Call::WriteBack)?;
+        self.inner.start_write_back(range)
     }
 
     fn map(&self) -> io::Result<Region> {

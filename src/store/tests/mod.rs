@@ -7,7 +7,8 @@ mod append;
 mod concurrent;
 mod damage;
 mod faults;
-mod faulty;
+pub(crate) mod faulty;
+mod flush;
 mod index;
 mod recovery;
 mod retention;
@@ -33,7 +34,7 @@ impl Select for All {
 }
 
 fn config(flush: Flush) -> StoreConfig {
-    StoreConfig { segment_bytes: SEGMENT, flush }
+    StoreConfig { segment_bytes: SEGMENT, flush, max_unflushed: 1 << 30 }
 }
 
 fn open(dir: &Path) -> Store {
@@ -130,7 +131,7 @@ fn contents(store: &Store) -> Contents {
 }
 
 /// A copy of a directory, as it is at this moment.
-fn copy_of(dir: &Path) -> tempfile::TempDir {
+pub(crate) fn copy_of(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for (name, bytes) in files_in(dir) {
         let to = copy.path().join(name);
