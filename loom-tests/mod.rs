@@ -19,6 +19,8 @@ mod fixture;
 mod group_commit;
 mod in_flight_window;
 mod index_after_record;
+mod offset_commit;
+mod pending_sends;
 mod pull_request_handoff;
 mod roll;
 mod run_claiming;

@@ -300,8 +300,13 @@ impl Group {
         Ok(())
     }
 
-    /// Whether there is an offset of the group in any queue, subscribed or not.
+    /// Whether there is an offset of the group in any queue, subscribed or not, or may have been
+    /// one before it was damaged: to begin anew at the end could lose messages (B-079).
     fn has_consumed(&self) -> bool {
+        let damaged = self.store.report().unreadable_offsets > 0;
+        if damaged && self.store.groups.is_old(self.number) {
+            return true;
+        }
         let topics = self.store.topics.all();
         let mut queues = topics.iter().flat_map(|topic| &topic.queues);
         queues.any(|queue| self.store.offsets.get(self.key(queue)).is_some())

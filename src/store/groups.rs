@@ -15,6 +15,8 @@ const KIND: [u8; 4] = *b"grps";
 #[derive(Debug)]
 pub(crate) struct Groups {
     state: Mutex<State>,
+    /// How many there were when the directory was opened.
+    found: u32,
 }
 
 #[derive(Debug)]
@@ -31,8 +33,9 @@ impl Groups {
             let number = numbers.len() as u32;
             numbers.insert(String::from_utf8_lossy(entry).into_owned(), number);
         })?;
+        let found = numbers.len() as u32;
         let state = State { table, numbers, closed: false };
-        Ok(Self { state: Mutex::new(Rank::TopicTable, state) })
+        Ok(Self { state: Mutex::new(Rank::TopicTable, state), found })
     }
 
     /// Refuses a table that lacks groups of which offsets are stored: their numbers would be given
@@ -51,6 +54,11 @@ impl Groups {
     /// Takes no further group: the table may belong to another broker from now on.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
+    }
+
+    /// Whether the group is older than this opening of the directory.
+    pub(crate) fn is_old(&self, number: u32) -> bool {
+        number < self.found
     }
 
     /// The number of a group that exists.

@@ -56,6 +56,7 @@ pub(crate) mod model {
     pub(crate) use super::flush_gate::FlushGate;
     pub(crate) use super::index_arena::{BLOCK_HEAD, ENTRY};
     pub(crate) use super::log_file::{LogFile, file_of};
+    pub(crate) use super::offsets::{OffsetKey, Offsets};
     pub(crate) use super::record::{HEADER, Kind, Record};
     pub(crate) use super::slots::{Slots, VALUE};
     pub(crate) use super::tail::{Refusal, Tail};

@@ -18,7 +18,8 @@ pub struct RecoveryReport {
     pub index_rebuilt: Option<&'static str>,
     /// Committed offsets above the end of their queue, which were lowered to it.
     pub lowered: Vec<LoweredOffset>,
-    /// Committed offsets of which neither copy could be read: those queues start over.
+    /// Committed offsets of which neither copy could be read. Which they were is not known: a group
+    /// that was there before consumes from its beginning every queue in which it has none.
     pub unreadable_offsets: u64,
 }
 

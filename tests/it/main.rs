@@ -10,6 +10,7 @@ mod hand_over;
 mod hooks;
 mod lifecycle;
 mod limits;
+mod offsets;
 mod placement;
 mod producer;
 mod pull;

@@ -189,6 +189,27 @@ impl Drop for Bomb {
     }
 }
 
+/// A copy of a directory as it is at this moment: what a kill would leave.
+pub(crate) fn copy_of(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    copy_all(dir, copy.path());
+    copy
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy_all(&entry.path(), &target);
+        } else if let Err(error) = std::fs::copy(entry.path(), target) {
+            // A file that was being made has got its name meanwhile.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+        }
+    }
+}
+
 /// Threads of this process with this prefix in their names.
 pub(crate) fn threads(prefix: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
