@@ -248,6 +248,46 @@ fn model_5_model_7_names_and_messages() {
     });
 }
 
+/// (STORE-9)
+#[test]
+fn store_8_put_statuses() {
+    const ASCII: &str =
+        "a topic has characters of A-Z a-z 0-9 % | _ - only, for every caller [MODEL-5]";
+    const EMPTY: &str =
+        "a message without a body is refused, by the store as by the client [MODEL-7]";
+    Vectors::read("put_status.json").run(|case| {
+        let number = |name: &str| usize::try_from(case[name].as_u64().unwrap()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Broker::builder(folder.path()).segment_bytes(1 << 20);
+        let broker = builder.max_body_bytes(number("max_message_size")).open().unwrap();
+        let (topic, body) = (case["topic"].as_str().unwrap(), vec![b'x'; number("body_len")]);
+        let mut message = Message::new(topic, &body[..]);
+        // One property `k`: its name, a separator, and a value that takes up the rest.
+        if let Some(length) = number("properties_utf8_len").checked_sub(2) {
+            assert_eq!(case["properties_chars"], case["properties_utf8_len"], "{case}");
+            message = message.property("k", "v".repeat(length));
+        }
+        let status = match broker.producer().send(&message) {
+            Ok(receipt) => {
+                assert_eq!(broker.max_offset(&QueueId::new(topic, receipt.queue)).unwrap(), 1);
+                "PUT_OK"
+            }
+            Err(Error::Name { .. } | Error::TooLarge { .. } | Error::EmptyBody) => {
+                assert!(broker.topics().is_empty(), "nothing is stored: {case}");
+                "MESSAGE_ILLEGAL"
+            }
+            Err(other) => panic!("{other}: {case}"),
+        };
+        let deviation = match () {
+            () if !topic.is_ascii() => Some(ASCII),
+            () if body.is_empty() => Some(EMPTY),
+            () => None,
+        };
+        assert_eq!(status == case["status"], deviation.is_none(), "{status}: {case}");
+        deviation
+    });
+}
+
 #[test]
 fn model_9_properties_as_delivered() {
     const DECODER: &str =
