@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet};
-use Work::{Append, Read, Relay, Send, SendHeard};
+use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet, Sync};
+use Work::{Append, Durable, Read, Relay, Send, SendHeard};
 
 /// Bytes that the log of one run takes up, at most.
 const VOLUME: u64 = 512 << 20;
@@ -11,6 +11,8 @@ const VOLUME: u64 = 512 << 20;
 const OVERHEAD: u64 = 96;
 /// Messages come in whole batches for every number of producers.
 const GRAIN: u64 = 2048;
+/// Syncs that a durable case takes if every waiting sender shares in each.
+const SYNCS: u64 = 2048;
 /// Messages a second where the pace is given.
 pub(crate) const PACE: u64 = 20_000;
 /// Until the send has returned, then until the consumer has it, in microseconds.
@@ -20,6 +22,8 @@ const TIMES: &[&str] = &["p50", "p99", "p99.9", "p50 seen", "p99 seen", "p99.9 s
 pub(crate) enum Work {
     /// Producers send as fast as they can.
     Append,
+    /// The same, each message flushed before the next one of its place in flight is sent.
+    Durable,
     /// One consumer pulls a full queue from its start to its end.
     Read,
     /// One producer, one group, until the offset after the last message is committed.
@@ -43,6 +47,8 @@ pub(crate) enum Contender {
     Memory,
     /// A thread that waits in `park`.
     Park,
+    /// A write and a sync for each message, into blocks that are there.
+    Sync,
 }
 
 #[derive(Clone, Debug)]
@@ -51,6 +57,8 @@ pub(crate) struct Case {
     pub(crate) size: usize,
     pub(crate) producers: usize,
     pub(crate) batch: usize,
+    /// Sends of each producer that wait for a flush at the same time.
+    pub(crate) in_flight: usize,
     /// Queues that the producers spread over.
     pub(crate) queues: u16,
     pub(crate) against: Vec<Contender>,
@@ -73,6 +81,9 @@ pub(crate) fn all() -> Vec<Case> {
     let several = Case::new(Append, 256, &[Alone, commitlog, crc]);
     cases.push(Case { producers: 8, queues: 8, ..several });
     cases.push(Case { batch: 256, ..Case::new(Append, 256, &[commitlog, crc]) });
+    for (producers, in_flight) in [(1, 1), (8, 1), (64, 1), (1, 64)] {
+        cases.push(Case { producers, in_flight, ..Case::new(Durable, 256, &[Sync]) });
+    }
     cases.push(Case::new(Read, 1024, &[khata, commitlog, crc, copy]));
     cases.extend([256, 1024].map(|size| Case::new(Relay, size, &[khata, commitlog, Channel])));
     cases.push(Case::new(Send, 256, &[Memory]));
@@ -82,7 +93,8 @@ pub(crate) fn all() -> Vec<Case> {
 
 impl Case {
     fn new(work: Work, size: usize, against: &[Contender]) -> Self {
-        Self { work, size, producers: 1, batch: 1, queues: 1, against: against.to_vec() }
+        let against = against.to_vec();
+        Self { work, size, producers: 1, batch: 1, in_flight: 1, queues: 1, against }
     }
 
     pub(crate) fn alone(&self) -> Self {
@@ -95,8 +107,14 @@ impl Case {
                 let most = (VOLUME / (self.size as u64 + OVERHEAD)).min(2 << 20) / divisor;
                 most.next_multiple_of(GRAIN)
             }
+            Durable => (SYNCS * self.waiting()).min(32 << 10) / divisor,
             Send | SendHeard => 3 * PACE / divisor,
         }
+    }
+
+    /// Sends that wait for a flush at the same time.
+    pub(crate) fn waiting(&self) -> u64 {
+        (self.producers * self.in_flight) as u64
     }
 
     pub(crate) fn bytes(&self, messages: u64) -> u64 {
@@ -106,7 +124,7 @@ impl Case {
     /// The units of what a run measures; of rates more is better, of times less.
     pub(crate) fn units(&self) -> &'static [&'static str] {
         match self.work {
-            Append | Read | Relay => &["msg/s"],
+            Append | Durable | Read | Relay => &["msg/s"],
             Send => &TIMES[..3],
             SendHeard => TIMES,
         }
@@ -118,6 +136,10 @@ impl fmt::Display for Case {
         let size = self.size;
         match self.work {
             Append => write!(f, "append {size} B, {}P", self.producers)?,
+            Durable if self.in_flight > 1 => {
+                write!(f, "durable {size} B, {}P, {} in flight", self.producers, self.in_flight)?;
+            }
+            Durable => write!(f, "durable {size} B, {}P", self.producers)?,
             Read => write!(f, "pull read {size} B")?,
             Relay => write!(f, "end to end {size} B, 1P+1C")?,
             Send => write!(f, "send latency {size} B, {PACE}/s")?,
@@ -143,6 +165,7 @@ impl fmt::Display for Contender {
             Channel => "crossbeam-channel (memory)",
             Memory => "limit: clock and memcpy",
             Park => "limit: park and unpark",
+            Sync => "one thread: write + fdatasync",
         })
     }
 }

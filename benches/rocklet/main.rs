@@ -7,7 +7,8 @@
 //! working set and has every message checked. The table shows medians with minimum and maximum.
 //!
 //! Fairness. rocklet goes its whole way in every case: topic, tag, CRC, queue index, the flusher
-//! at its default interval, segments allocated and populated while it runs. `benches/peers` says
+//! at its default interval, segments allocated and populated while it runs; the durable cases alone
+//! use `Flush::EveryMessage`. `benches/peers` says
 //! what each peer does and leaves out; crossbeam-channel keeps nothing.
 
 #![allow(
@@ -84,8 +85,9 @@ fn measure<'a>(
                 (Contender::Channel, _) => reference::pace_channel(case, messages),
                 (Contender::Memory, _) => reference::pace_copy(case, messages),
                 (Contender::Park, _) => reference::pace_park(messages),
+                (Contender::Sync, _) => reference::write_and_sync(case, messages, dir.path()),
                 (Contender::Alone, _) => workloads::append(&case.alone(), messages, dir.path()),
-                (_, Work::Append) => workloads::append(case, messages, dir.path()),
+                (_, Work::Append | Work::Durable) => workloads::append(case, messages, dir.path()),
                 (_, Work::Read) => workloads::read(case, messages, dir.path()),
                 (_, Work::Relay) => workloads::relay(case, messages, dir.path()),
                 (_, Work::Send) => workloads::send(case, messages, dir.path()),

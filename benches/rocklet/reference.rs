@@ -1,5 +1,8 @@
-//! References that run in this process: a channel, a paced copy, a parked thread.
+//! References that run in this process: a channel, a paced copy, a parked thread, a synced file.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +33,29 @@ pub(crate) fn relay_channel(case: &Case, messages: u64) -> Fallible<Vec<f64>> {
         drop(sender);
         Fallible::Ok(consumer.join().map_err(|_| "the receiver panicked")?.as_secs_f64())
     })?;
+    check.finish(messages)?;
+    Ok(vec![messages as f64 / seconds])
+}
+
+/// The least that durable can cost without company: every message is written and synced by itself,
+/// into a file that is long enough and has been synced before. As many as the case has syncs.
+pub(crate) fn write_and_sync(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64>> {
+    let messages = (messages / case.waiting()).max(1);
+    let (check, mut payload) = (Check::new(case.size, 1), Payload::new(case.size));
+    let file = File::options().read(true).write(true).create_new(true).open(dir.join("raw"))?;
+    file.write_all_at(&vec![1; messages as usize * case.size], 0)?;
+    file.sync_all()?;
+    let began = Instant::now();
+    for sequence in 0..messages {
+        file.write_all_at(payload.stamp(0, sequence), sequence * case.size as u64)?;
+        file.sync_data()?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let mut body = vec![0; case.size];
+    for sequence in 0..messages {
+        file.read_exact_at(&mut body, sequence * case.size as u64)?;
+        check.see(&body);
+    }
     check.finish(messages)?;
     Ok(vec![messages as f64 / seconds])
 }

@@ -32,7 +32,7 @@ impl<'a> Measured<'a> {
         let case = self.case;
         let conditions = json!({
             "payload_bytes": case.size, "producers": case.producers, "batch": case.batch,
-            "queues": case.queues, "messages": self.messages,
+            "queues": case.queues, "in_flight": case.in_flight, "messages": self.messages,
         });
         case.against.iter().zip(self.others).flat_map(move |(contender, values)| {
             let line = |(index, unit): (usize, &&'static str)| Line {
@@ -97,7 +97,7 @@ impl Report {
             ("kernel", proc("/proc/sys/kernel/osrelease", "")),
             ("directory", dir.display().to_string()),
             ("runs", runs.to_string()),
-            ("rocklet", "Flush::Every(500 ms), 64 MiB segments, topic 5 B, tag 3 B".to_owned()),
+            ("rocklet", "Flush::Every(500 ms), or EveryMessage where durable, 64 MiB segments, topic 5 B, tag 3 B".to_owned()),
             ("peers", problem.map_or("built".to_owned(), |why| format!("NOT BUILT: {why}"))),
         ];
         Self { conditions, lines: Vec::new() }

@@ -1,14 +1,18 @@
 //! rocklet's side of every case, through its public API only.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Barrier, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rocklet::{Broker, Delivery, Filter, Message, Producer, PullStatus, PushConsumer, QueueId};
+use rocklet::{
+    Broker, Delivery, Filter, Flush, Message, PendingSend, Producer, PullStatus, PushConsumer,
+    QueueId,
+};
 
 use crate::Fallible;
-use crate::cases::Case;
+use crate::cases::{Case, Work};
 use crate::payload::{Check, Payload};
 use crate::reference::{Arrivals, Pace};
 
@@ -45,6 +49,9 @@ pub(crate) fn append(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64
         let began = times.iter().map(|(began, _)| *began).min().ok_or("no producer")?;
         Ok(times.iter().map(|(_, ended)| *ended - began).max().unwrap_or_default().as_secs_f64())
     })?;
+    if case.work == Work::Durable && broker.stats().unflushed > 0 {
+        return Err("a message that was acknowledged is not flushed".into());
+    }
     pull_all(case, messages, &broker)?;
     broker.close()?;
     Ok(vec![messages as f64 / seconds])
@@ -105,7 +112,11 @@ pub(crate) fn send_heard(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec
 }
 
 fn open(case: &Case, dir: &Path) -> Fallible<Broker> {
-    let broker = Broker::open(dir.join("rocklet"))?;
+    let mut builder = Broker::builder(dir.join("rocklet"));
+    if case.work == Work::Durable {
+        builder = builder.flush(Flush::EveryMessage);
+    }
+    let broker = builder.open()?;
     broker.create_topic(TOPIC, case.queues)?;
     Ok(broker)
 }
@@ -125,6 +136,19 @@ fn send_paced(case: &Case, messages: u64, pace: &Pace, broker: &Broker) -> Falli
 fn produce(case: &Case, producer: &Producer, number: usize, messages: u64) -> Fallible<()> {
     let queue = number as u16 % case.queues;
     let mut payloads: Vec<_> = (0..case.batch).map(|_| Payload::new(case.size)).collect();
+    if let ([payload], 2..) = (&mut payloads[..], case.in_flight) {
+        let mut window = VecDeque::with_capacity(case.in_flight);
+        for sequence in 0..messages {
+            let message = message(payload.stamp(number, sequence), queue);
+            window.push_back(producer.send_pending(&message)?);
+            if window.len() == case.in_flight
+                && let Some(oldest) = window.pop_front()
+            {
+                oldest.wait()?;
+            }
+        }
+        return Ok(window.iter().try_for_each(|sent: &PendingSend| sent.wait().map(drop))?);
+    }
     if let [payload] = &mut payloads[..] {
         for sequence in 0..messages {
             producer.send(&message(payload.stamp(number, sequence), queue))?;
