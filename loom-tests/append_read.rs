@@ -10,7 +10,7 @@
 //! Fails with: Causality violation
 //! Fails with: a reader saw an incomplete record
 
-use super::fixture::{RECORD, add_queue, draft, letter_of, segment};
+use super::fixture::{RECORD, add_queue, draft, letter_of, outline, segment};
 use super::{ORDERS, explore, race};
 use crate::store::model::{ConsumeQueue, LogFile, Tail};
 use crate::sync::{Arc, Mutex, Rank};

@@ -10,7 +10,7 @@
 //! Fails with: a reader saw an incomplete record
 //! Fails with: Causality violation
 
-use super::fixture::{RECORD, add_queue, draft, letter_of, segment};
+use super::fixture::{RECORD, add_queue, draft, letter_of, outline, segment};
 use super::{ORDERS, explore, race};
 use crate::store::model::{ConsumeQueue, LogFile, Tail};
 use crate::sync::{Arc, Mutex, Rank};
@@ -35,7 +35,8 @@ impl Log {
     /// Appends a message, then a batch of two.
     fn write(&self) -> String {
         let letters = [b'a', b'b', b'c'].map(|letter| [letter; 7]);
-        let [mut first, second, third] = letters.each_ref().map(draft);
+        let outline = outline();
+        let [mut first, second, third] = letters.each_ref().map(|letter| draft(&outline, letter));
         let slot = Some(self.queue.slot);
         self.tail.lock().append(slot, std::slice::from_mut(&mut first), 0).unwrap();
         self.tail.lock().append(slot, &mut [second, third], 0).unwrap();
