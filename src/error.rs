@@ -79,7 +79,7 @@ pub enum Error {
     EmptyBody,
     /// A name breaks the rules, or a text is not a message id.
     Name {
-        /// What is named: `topic`, `group`, `consumer` or `message id`.
+        /// What is named: `topic`, `group`, `consumer`, `label` or `message id`.
         what: &'static str,
         /// The name given.
         name: String,

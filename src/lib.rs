@@ -66,7 +66,10 @@ mod store;
 mod string_hash;
 mod sync;
 
-pub use broker::assign::{AssignStrategy, Assignment, Averagely};
+pub use broker::assign::{
+    AssignStrategy, Assignment, Averagely, ByCircle, ByConfig, ConsistentHash, LabelledQueue,
+    MachineRoom, MachineRoomNearby, Sticky,
+};
 pub use broker::filter::Filter;
 pub use broker::{Broker, BrokerBuilder, Start, Stats};
 #[cfg(any(test, feature = "testing"))]

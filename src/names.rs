@@ -11,7 +11,7 @@ pub(crate) const DEAD_LETTER_PREFIX: &str = "%DLQ%";
 const MAX_TOPIC: usize = 127;
 /// So that `%RETRY%` and the group together still make a legal topic (MODEL-6).
 const MAX_GROUP: usize = MAX_TOPIC - RETRY_PREFIX.len();
-const MAX_CONSUMER: usize = 255;
+const MAX_VISIBLE: usize = 255;
 
 /// Refuses what may not be a user's topic: one verdict for create, send and subscribe (B-063).
 ///
@@ -54,16 +54,25 @@ pub(crate) fn check_group(name: &str) -> Result<()> {
 /// Refuses what may not name a member of a group. The alphabet is wider than that of topics, for
 /// the sake of host names and client ids of RocketMQ such as `10.0.0.1@4711#7`.
 pub(crate) fn check_consumer(name: &str) -> Result<()> {
+    check_visible("consumer", name)
+}
+
+/// Refuses what may not be the label of a broker.
+pub(crate) fn check_label(name: &str) -> Result<()> {
+    check_visible("label", name)
+}
+
+fn check_visible(what: &'static str, name: &str) -> Result<()> {
     let reason = if is_blank(name) {
         BLANK
-    } else if name.len() > MAX_CONSUMER {
+    } else if name.len() > MAX_VISIBLE {
         "is longer than 255 characters"
     } else if !name.bytes().all(|b| b.is_ascii_graphic()) {
         "may only hold visible ASCII characters"
     } else {
         return Ok(());
     };
-    Err(refuse("consumer", name, reason))
+    Err(refuse(what, name, reason))
 }
 
 /// Java's `trim`, by which RocketMQ reads tags and tests properties: strips characters up to
@@ -107,7 +116,7 @@ fn is_reserved_topic(name: &str) -> bool {
 /// The name is cut in the error, as nothing bounds what a caller passes.
 #[cold]
 fn refuse(what: &'static str, name: &str, reason: &'static str) -> Error {
-    Error::Name { what, name: name.chars().take(MAX_CONSUMER + 1).collect(), reason }
+    Error::Name { what, name: name.chars().take(MAX_VISIBLE + 1).collect(), reason }
 }
 
 const BLANK: &str = "is blank";

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// As in `tests/conformance.rs`, which cannot reach the decoder.
+    /// As in `tests/conformance/`, which cannot reach the decoder.
     fn recorded() -> Vec<serde_json::Value> {
         const FILE: &str = include_str!("../tests/vectors/properties_encoding.json");
         let folder = std::env::var_os("ROCKLET_VECTORS").map(std::path::PathBuf::from);

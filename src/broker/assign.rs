@@ -1,17 +1,34 @@
 //! Who of a group reads which queue.
+//!
+//! A strategy is asked once for the whole group. Those of RocketMQ answer for one member and one
+//! topic at a time: `deal` asks them so, and gathers the answers.
 
 mod averagely;
+mod by_circle;
+mod by_config;
+mod consistent_hash;
+mod labelled_queue;
+mod machine_room;
+mod machine_room_nearby;
+mod md5;
+mod sticky;
 
 pub use averagely::Averagely;
+pub use by_circle::ByCircle;
+pub use by_config::ByConfig;
+pub use consistent_hash::ConsistentHash;
+pub use labelled_queue::LabelledQueue;
+pub use machine_room::MachineRoom;
+pub use machine_room_nearby::MachineRoomNearby;
+pub use sticky::Sticky;
 
 use crate::error::{Error, Result};
-use crate::queue_id::QueueId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The queues of every member of a group, by the member's name. A member that is not listed has
 /// none.
-pub type Assignment = BTreeMap<String, Vec<QueueId>>;
+pub type Assignment = BTreeMap<String, Vec<LabelledQueue>>;
 
 /// Deals the queues of a group's topics out to its members.
 ///
@@ -20,7 +37,7 @@ pub type Assignment = BTreeMap<String, Vec<QueueId>>;
 /// that is not there, changes nothing: the current assignment stays.
 ///
 /// ```
-/// use rocklet::{AssignStrategy, Assignment, QueueId, Result};
+/// use rocklet::{AssignStrategy, Assignment, LabelledQueue, Result};
 ///
 /// #[derive(Debug)]
 /// struct FirstTakesAll;
@@ -32,7 +49,7 @@ pub type Assignment = BTreeMap<String, Vec<QueueId>>;
 ///
 ///     fn assign(
 ///         &self,
-///         queues: &[QueueId],
+///         queues: &[LabelledQueue],
 ///         members: &[String],
 ///         _current: &Assignment,
 ///     ) -> Result<Assignment> {
@@ -52,7 +69,7 @@ pub trait AssignStrategy: Send + Sync + fmt::Debug {
     /// Whatever the strategy reports; the current assignment then stays.
     fn assign(
         &self,
-        queues: &[QueueId],
+        queues: &[LabelledQueue],
         members: &[String],
         current: &Assignment,
     ) -> Result<Assignment>;
@@ -60,9 +77,13 @@ pub trait AssignStrategy: Send + Sync + fmt::Debug {
 
 /// Refuses an assignment that gives a queue twice, or that names a queue or member not in the
 /// lists.
-pub(crate) fn check(assignment: &Assignment, queues: &[QueueId], members: &[String]) -> Result<()> {
+pub(crate) fn check(
+    assignment: &Assignment,
+    queues: &[LabelledQueue],
+    members: &[String],
+) -> Result<()> {
     let members: BTreeSet<&str> = members.iter().map(String::as_str).collect();
-    let mut owners: BTreeMap<&QueueId, Option<&str>> =
+    let mut owners: BTreeMap<&LabelledQueue, Option<&str>> =
         queues.iter().map(|queue| (queue, None)).collect();
     for (member, queues) in assignment {
         if !members.contains(member.as_str()) {
@@ -80,6 +101,35 @@ pub(crate) fn check(assignment: &Assignment, queues: &[QueueId], members: &[Stri
     Ok(())
 }
 
+/// Deals every topic out by itself: `share` chooses from its queues for the member with that
+/// place in the list. A repeated member counts where it stands first, as in RocketMQ.
+fn deal<'q, S>(
+    queues: &'q [LabelledQueue],
+    members: &[String],
+    share: impl Fn(&'q [LabelledQueue], usize) -> S,
+) -> Result<Assignment>
+where
+    S: IntoIterator<Item = &'q LabelledQueue>,
+{
+    check_inputs(queues, members)?;
+    let mut assignment = Assignment::new();
+    for (index, member) in members.iter().enumerate() {
+        assignment.entry(member.clone()).or_insert_with(|| {
+            let topics = queues.chunk_by(|a, b| a.id().topic() == b.id().topic());
+            topics.flat_map(|topic| share(topic, index)).cloned().collect()
+        });
+    }
+    Ok(assignment)
+}
+
+/// What all strategies of RocketMQ refuse (ALLOC-1).
+fn check_inputs(queues: &[LabelledQueue], members: &[String]) -> Result<()> {
+    if queues.is_empty() || members.is_empty() {
+        return Err(refuse("there are no queues or no members to assign".to_owned()));
+    }
+    Ok(())
+}
+
 fn refuse(reason: String) -> Error {
     Error::Strategy { reason }
 }
@@ -88,14 +138,33 @@ fn refuse(reason: String) -> Error {
 mod tests {
     use super::*;
 
-    fn queues(count: u16) -> Vec<QueueId> {
-        (0..count).map(|queue| QueueId::new("t", queue)).collect()
+    pub(super) fn queues(topic: &str, count: u16) -> Vec<LabelledQueue> {
+        (0..count).map(|queue| LabelledQueue::new(topic, "b", queue)).collect()
+    }
+
+    pub(super) fn names(count: usize) -> Vec<String> {
+        (0..count).map(|nth| format!("m{nth:02}")).collect()
+    }
+
+    /// The numbers of each member's queues, in the order of the members.
+    pub(super) fn numbers(
+        strategy: &dyn AssignStrategy,
+        queues: &[LabelledQueue],
+        members: &[String],
+    ) -> Vec<Vec<u16>> {
+        let assignment = strategy.assign(queues, members, &Assignment::new()).unwrap();
+        check(&assignment, queues, members).unwrap();
+        let number = |queue: &LabelledQueue| queue.id().queue();
+        let of = |member| assignment.get(member).into_iter().flatten().map(number).collect();
+        members.iter().map(of).collect()
     }
 
     fn reason(dealt: &[(&str, &[u16])]) -> Option<String> {
-        let deal = |queues: &[u16]| queues.iter().map(|&queue| QueueId::new("t", queue)).collect();
+        let deal = |queues: &[u16]| {
+            queues.iter().map(|&queue| LabelledQueue::new("t", "b", queue)).collect()
+        };
         let assignment = dealt.iter().map(|&(name, queues)| (name.into(), deal(queues))).collect();
-        match check(&assignment, &queues(3), &["a".into(), "b".into()]) {
+        match check(&assignment, &queues("t", 3), &["a".into(), "b".into()]) {
             Ok(()) => None,
             Err(Error::Strategy { reason }) => Some(reason),
             Err(other) => panic!("{other}"),
@@ -121,5 +190,53 @@ mod tests {
     fn alloc_8_unknown_queues_and_members_are_refused() {
         assert_eq!(reason(&[("a", &[3])]).as_deref(), Some("t/3 is not a queue of the group"));
         assert_eq!(reason(&[("c", &[])]).as_deref(), Some("\"c\" is not a member of the group"));
+    }
+
+    fn all() -> Vec<Box<dyn AssignStrategy>> {
+        let room = |_: &str| "r".to_owned();
+        let nearby = MachineRoomNearby::new(ByCircle, move |queue| room(queue.label()), room);
+        vec![
+            Box::new(Averagely),
+            Box::new(ByCircle),
+            Box::new(ConsistentHash::new()),
+            Box::new(MachineRoom::new(["r"])),
+            Box::new(nearby),
+            Box::new(Sticky),
+        ]
+    }
+
+    #[test]
+    fn alloc_1_no_queues_or_no_members_is_an_error() {
+        for strategy in all() {
+            for (queues, members) in [(queues("t", 0), names(1)), (queues("t", 1), names(0))] {
+                let refused = strategy.assign(&queues, &members, &Assignment::new());
+                assert!(matches!(refused, Err(Error::Strategy { .. })), "{strategy:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn alloc_8_everything_is_dealt_out_once_and_evenly() {
+        for strategy in all() {
+            for (n, m) in (1..20_u16).flat_map(|n| (1..14_usize).map(move |m| (n, m))) {
+                let queues: Vec<_> = (0..n).map(|q| LabelledQueue::new("t", "r@b", q)).collect();
+                let shares = numbers(&*strategy, &queues, &names(m));
+                let mut dealt = shares.concat();
+                dealt.sort_unstable();
+                assert_eq!(dealt, (0..n).collect::<Vec<_>>(), "{strategy:?} n={n} m={m}");
+                let sizes = || shares.iter().map(Vec::len);
+                let (most, least) = (sizes().max().unwrap(), sizes().min().unwrap());
+                let even = strategy.name() != "CONSISTENT_HASH";
+                assert!(!even || most - least <= 1, "{strategy:?} n={n} m={m}");
+            }
+        }
+    }
+
+    #[test]
+    fn reb_2_each_topic_is_dealt_out_by_itself() {
+        let both = [queues("a", 3), queues("b", 3)].concat();
+        let assignment = Averagely.assign(&both, &names(2), &Assignment::new()).unwrap();
+        let shown = assignment["m00"].iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown, ["a/0", "a/1", "b/0", "b/1"]);
     }
 }

@@ -4,6 +4,7 @@ use super::core::{Core, Settings};
 use super::handle::Broker;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::storage::{Directory, Storage};
 use crate::store::{Flush, Store, StoreConfig, smallest_segment};
 use crate::sync::Arc;
@@ -28,6 +29,7 @@ pub struct BrokerBuilder {
     segment_bytes: u64,
     max_body_bytes: usize,
     auto_create_queues: u16,
+    label: String,
     clock: Clock,
 }
 
@@ -42,6 +44,7 @@ impl BrokerBuilder {
             segment_bytes: 64 << 20,
             max_body_bytes: MAX_BODY,
             auto_create_queues: 4,
+            label: "rocklet".to_owned(),
             clock: Clock::system(),
         }
     }
@@ -83,6 +86,15 @@ impl BrokerBuilder {
         self
     }
 
+    /// Sets the label that assignment strategies see with every queue, where RocketMQ has the name
+    /// of a broker: 1 to 255 visible ASCII characters, `rocklet` by default. It decides about
+    /// [`ConsistentHash`](crate::ConsistentHash) and [`MachineRoom`](crate::MachineRoom); nothing
+    /// of it is stored.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
     /// Makes the broker live by a clock that the test drives (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &crate::clock::DrivenClock) -> Self {
@@ -94,7 +106,7 @@ impl BrokerBuilder {
     /// [`Broker::recovery_report`].
     ///
     /// # Errors
-    /// `Setting` if a setting is out of its range, `Locked` if another broker has the directory,
+    /// `Setting` or `Name` if a setting is out of its range, `Locked` if another broker has the directory,
     /// `Corrupt` or `Version` if it cannot be understood, `DiskFull`, `Io` or `Poisoned` if what
     /// was found cannot be read, brought into order and made durable.
     pub fn open(self) -> Result<Broker> {
@@ -117,7 +129,8 @@ impl BrokerBuilder {
         };
         let store = Store::open(storage, config, self.clock)?;
         let auto_create_queues = self.auto_create_queues;
-        let core = Core::start(store, Settings { max_body: body, auto_create_queues })?;
+        let label = self.label.into();
+        let core = Core::start(store, Settings { max_body: body, auto_create_queues, label })?;
         Ok(Broker::new(core))
     }
 
@@ -130,6 +143,7 @@ impl BrokerBuilder {
         let (bytes, power) = (self.segment_bytes, self.segment_bytes.is_power_of_two());
         setting("segment_bytes", bytes, "a power of two", power, 64 << 10, 1 << 30)?;
         range("max_unflushed_bytes", self.max_unflushed_bytes, 64 << 10, 1 << 40)?;
+        names::check_label(&self.label)?;
         range("max_body_bytes", self.max_body_bytes as u64, 1, MAX_BODY as u64)?;
         if let Flush::Every(interval) = self.flush {
             let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);

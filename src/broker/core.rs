@@ -39,6 +39,7 @@ pub(crate) struct Core {
 pub(crate) struct Settings {
     pub(crate) max_body: usize,
     pub(crate) auto_create_queues: u16,
+    pub(crate) label: Arc<str>,
 }
 
 /// What has happened since the broker was opened.
@@ -121,7 +122,10 @@ impl Core {
     pub(crate) fn group(&self, name: &str) -> Result<Arc<Group>> {
         let number = self.while_open(|| self.store.groups.number(name))?;
         let mut groups = self.groups.lock();
-        let made = || Arc::new(Group::new(name, number, self.store.clone()));
+        let made = || {
+            let label = self.settings.label.clone();
+            Arc::new(Group::new(name, number, self.store.clone(), label))
+        };
         Ok(groups.entry(name.to_owned()).or_insert_with(made).clone())
     }
 

@@ -7,7 +7,7 @@
 //! The strategy is user code and runs without the lock. If the group has changed meanwhile, its
 //! answer is thrown away and it is asked again.
 
-use super::assign::{self, AssignStrategy, Assignment};
+use super::assign::{self, AssignStrategy, Assignment, LabelledQueue};
 use super::filter::Filter;
 use super::start::Start;
 use crate::error::{Error, Result};
@@ -72,6 +72,8 @@ pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) number: u32,
     store: Arc<Store>,
+    /// The label of the broker, for strategies.
+    label: Arc<str>,
     state: Mutex<State>,
 }
 
@@ -96,9 +98,9 @@ struct Owner {
 }
 
 impl Group {
-    pub(crate) fn new(name: &str, number: u32, store: Arc<Store>) -> Self {
+    pub(crate) fn new(name: &str, number: u32, store: Arc<Store>, label: Arc<str>) -> Self {
         let state = Mutex::new(Rank::Coordinator, State::default());
-        Self { name: name.to_owned(), number, store, state }
+        Self { name: name.to_owned(), number, store, label, state }
     }
 
     /// Stores where the group begins, for a member that is about to join. `start` is for a group
@@ -204,7 +206,7 @@ impl Group {
             let subscription = state.subscription.clone();
             let mut current = Assignment::new();
             for (queue, owner) in &state.owners {
-                current.entry(owner.member.clone()).or_default().push(queue.clone());
+                current.entry(owner.member.clone()).or_default().push(self.labelled(queue));
             }
             drop(state);
 
@@ -214,7 +216,8 @@ impl Group {
                     // even by members that come later. Without room for it that still holds until
                     // the process ends: the first commit tries again, and counts as failed.
                     let _ = self.store_start(s, Start::First);
-                    ask(&*s.strategy, &self.queues(s), &members, &current)
+                    let queues: Vec<_> = self.queues(s).iter().map(|q| self.labelled(q)).collect();
+                    ask(&*s.strategy, &queues, &members, &current)
                 }
                 None => Ok(Assignment::new()),
             };
@@ -227,7 +230,7 @@ impl Group {
                     state.target.clear();
                     for (member, queues) in wanted {
                         for queue in queues {
-                            state.target.insert(queue, member.clone());
+                            state.target.insert(queue.into_id(), member.clone());
                         }
                     }
                 }
@@ -317,6 +320,10 @@ impl Group {
         topics.flat_map(|topic| topic.ids.clone()).collect()
     }
 
+    fn labelled(&self, queue: &QueueId) -> LabelledQueue {
+        LabelledQueue::of(self.label.clone(), queue.clone())
+    }
+
     fn key(&self, queue: &ConsumeQueue) -> OffsetKey {
         let (incarnation, queue) = (queue.incarnation, queue.queue);
         OffsetKey { group: self.number, incarnation, queue }
@@ -356,7 +363,7 @@ impl State {
 /// Asks a strategy, which may panic or answer nonsense: then it has failed.
 fn ask(
     strategy: &dyn AssignStrategy,
-    queues: &[QueueId],
+    queues: &[LabelledQueue],
     members: &[String],
     current: &Assignment,
 ) -> Result<Assignment, Failed> {

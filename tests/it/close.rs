@@ -1,7 +1,7 @@
 //! Closing while others call in (B-161), and what a close leaves behind.
 
 use crate::support::*;
-use rocklet::{AssignStrategy, Assignment, Broker, Error, Message, QueueId, Result};
+use rocklet::{AssignStrategy, Assignment, Broker, Error, LabelledQueue, Message, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -188,7 +188,12 @@ impl AssignStrategy for Closing {
         "CLOSING"
     }
 
-    fn assign(&self, queues: &[QueueId], members: &[String], _: &Assignment) -> Result<Assignment> {
+    fn assign(
+        &self,
+        queues: &[LabelledQueue],
+        members: &[String],
+        _: &Assignment,
+    ) -> Result<Assignment> {
         if members.len() > 1 {
             self.0.close()?;
         }

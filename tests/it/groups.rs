@@ -1,7 +1,9 @@
 //! Who may join a group, and who gets which queue.
 
 use crate::support::*;
-use rocklet::{AssignStrategy, Assignment, Broker, Error, PushConsumer, QueueId, Result};
+use rocklet::{
+    AssignStrategy, Assignment, Broker, Error, LabelledQueue, PushConsumer, QueueId, Result,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -129,7 +131,12 @@ impl AssignStrategy for Odd {
         "ODD"
     }
 
-    fn assign(&self, queues: &[QueueId], members: &[String], _: &Assignment) -> Result<Assignment> {
+    fn assign(
+        &self,
+        queues: &[LabelledQueue],
+        members: &[String],
+        _: &Assignment,
+    ) -> Result<Assignment> {
         let all = |member: &str| (member.to_owned(), queues.to_vec());
         match self.0.load(Ordering::SeqCst) {
             0 => Ok([all(&members[0])].into()),
@@ -137,7 +144,7 @@ impl AssignStrategy for Odd {
             2 => std::panic::panic_any(Bomb),
             3 => Ok(members.iter().map(|member| all(member)).collect()),
             4 => Ok([all("nobody")].into()),
-            5 => Ok([(members[0].clone(), vec![q("t", 99)])].into()),
+            5 => Ok([(members[0].clone(), vec![LabelledQueue::new("t", "rocklet", 99)])].into()),
             6 => Err(Error::Strategy { reason: "planted".to_owned() }),
             _ => Ok(Assignment::new()),
         }
@@ -187,7 +194,12 @@ impl AssignStrategy for Slow {
         "SLOW"
     }
 
-    fn assign(&self, queues: &[QueueId], members: &[String], _: &Assignment) -> Result<Assignment> {
+    fn assign(
+        &self,
+        queues: &[LabelledQueue],
+        members: &[String],
+        _: &Assignment,
+    ) -> Result<Assignment> {
         std::thread::sleep(std::time::Duration::from_micros(300));
         let mut dealt = Assignment::new();
         for (nth, queue) in queues.iter().enumerate() {
@@ -231,8 +243,13 @@ impl AssignStrategy for Meddling {
         "MEDDLING"
     }
 
-    fn assign(&self, queues: &[QueueId], members: &[String], _: &Assignment) -> Result<Assignment> {
-        let _ = self.0.committed("g", &queues[0]);
+    fn assign(
+        &self,
+        queues: &[LabelledQueue],
+        members: &[String],
+        _: &Assignment,
+    ) -> Result<Assignment> {
+        let _ = self.0.committed("g", queues[0].id());
         Ok([(members[0].clone(), queues.to_vec())].into())
     }
 }

@@ -1,6 +1,5 @@
-use super::{AssignStrategy, Assignment};
-use crate::error::{Error, Result};
-use crate::queue_id::QueueId;
+use super::{AssignStrategy, Assignment, LabelledQueue, deal};
+use crate::error::Result;
 use std::ops::Range;
 
 /// Gives each member one run of neighbouring queues, the first members one queue more where the
@@ -17,24 +16,11 @@ impl AssignStrategy for Averagely {
 
     fn assign(
         &self,
-        queues: &[QueueId],
+        queues: &[LabelledQueue],
         members: &[String],
         _current: &Assignment,
     ) -> Result<Assignment> {
-        if queues.is_empty() || members.is_empty() {
-            let reason = "there are no queues or no members to assign".to_owned();
-            return Err(Error::Strategy { reason });
-        }
-        let mut assignment = Assignment::new();
-        for (index, member) in members.iter().enumerate() {
-            // A repeated member counts where it stands first, as in RocketMQ.
-            assignment.entry(member.clone()).or_insert_with(|| {
-                let topics = queues.chunk_by(|a, b| a.topic() == b.topic());
-                let shares = topics.map(|topic| &topic[share(index, topic.len(), members.len())]);
-                shares.flatten().cloned().collect()
-            });
-        }
-        Ok(assignment)
+        deal(queues, members, |topic, index| &topic[share(index, topic.len(), members.len())])
     }
 }
 
@@ -47,30 +33,7 @@ fn share(index: usize, queues: usize, members: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check;
     use super::*;
-
-    fn queues(topic: &str, count: u16) -> Vec<QueueId> {
-        (0..count).map(|queue| QueueId::new(topic, queue)).collect()
-    }
-
-    fn names(count: usize) -> Vec<String> {
-        (0..count).map(|i| format!("m{i:02}")).collect()
-    }
-
-    fn assign(queues: &[QueueId], members: &[String]) -> Assignment {
-        let assignment = Averagely.assign(queues, members, &Assignment::new()).unwrap();
-        check(&assignment, queues, members).unwrap();
-        assignment
-    }
-
-    #[test]
-    fn alloc_1_no_queues_or_no_members_is_an_error() {
-        for (queues, members) in [(queues("t", 0), names(1)), (queues("t", 1), names(0))] {
-            let refused = Averagely.assign(&queues, &members, &Assignment::new());
-            assert!(matches!(refused, Err(Error::Strategy { .. })));
-        }
-    }
 
     #[test]
     fn alloc_2_eight_queues_for_three_members() {
@@ -91,25 +54,5 @@ mod tests {
                 assert!(range == 0 || share.start == start, "n={n} m={m} i={i}");
             }
         }
-    }
-
-    #[test]
-    fn alloc_8_everything_is_dealt_out_evenly_and_once() {
-        for (n, m) in (1..30_u16).flat_map(|n| (1..20_usize).map(move |m| (n, m))) {
-            let (queues, members) = (queues("t", n), names(m));
-            let assignment = assign(&queues, &members);
-            assert_eq!(assignment.values().flatten().cloned().collect::<Vec<_>>(), queues);
-            let sizes: Vec<_> = assignment.values().map(Vec::len).collect();
-            assert_eq!(sizes.len(), m);
-            assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1);
-        }
-    }
-
-    #[test]
-    fn alloc_2_topics_are_dealt_out_one_by_one() {
-        let both = [queues("a", 3), queues("b", 3)].concat();
-        let assignment = assign(&both, &names(2));
-        let shown = assignment["m00"].iter().map(QueueId::to_string).collect::<Vec<_>>();
-        assert_eq!(shown, ["a/0", "a/1", "b/0", "b/1"]);
     }
 }

@@ -6,7 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which reports its counts")]
 
-use rocklet::{AssignStrategy, Assignment, Averagely, Broker, Error, Filter, Message, QueueId};
+mod allocate;
+
+use rocklet::{Broker, Error, Filter, Message, QueueId};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -61,78 +63,7 @@ impl Store {
     }
 }
 
-const LATER: &str = "strategies other than AVG are not part of this version [ALLOC-3..7]";
-const NO_OWN_ID: &str =
-    "one call assigns for all members, so there is no id of one's own to be missing [ALLOC-1]";
 const NO_NULL: &str = "Rust has no null where this case passes one";
-const ONE_BROKER: &str = "queues have no broker name: there is one broker [MODEL-2]";
-
-#[test]
-fn alloc_2_averagely() {
-    Vectors::read("allocate_averagely.json").run(|case| {
-        let topic = case["topic"].as_str().unwrap();
-        let queues: Vec<_> = (0..u16::try_from(case["queue_count"].as_u64().unwrap()).unwrap())
-            .map(|queue| QueueId::new(topic, queue))
-            .collect();
-        let members: Vec<_> = (0..case["consumer_count"].as_u64().unwrap())
-            .map(|index| format!("{}{index}", case["consumer_prefix"].as_str().unwrap()))
-            .collect();
-        let assigned = Averagely.assign(&queues, &members, &Assignment::new());
-        for (member, result) in members.iter().zip(case["result_per_consumer"].as_array().unwrap())
-        {
-            match &assigned {
-                Ok(assignment) => {
-                    let indexes = result["ok"].as_array().unwrap().iter();
-                    let expected: Vec<_> = indexes
-                        .map(|index| {
-                            queues[usize::try_from(index.as_u64().unwrap()).unwrap()].clone()
-                        })
-                        .collect();
-                    assert_eq!(assignment[member], expected, "{} {member}", case["id"]);
-                }
-                Err(Error::Strategy { .. }) => assert!(result["error"].is_string(), "{case}"),
-                Err(other) => panic!("{other}: {case}"),
-            }
-        }
-        None
-    });
-}
-
-#[test]
-fn alloc_1_edges() {
-    Vectors::read("allocate_edge.json").run(|case| {
-        if case["strategy"] != "AVG" {
-            return Some(LATER);
-        }
-        let Some(own) = case["current_cid"].as_str().filter(|own| !own.is_empty()) else {
-            return Some(NO_OWN_ID);
-        };
-        let triples = |list: &Value| -> Vec<(String, String, u16)> {
-            serde_json::from_value(list.clone()).unwrap_or_default()
-        };
-        let queues = triples(&case["queues"]);
-        let brokers: BTreeSet<_> = queues.iter().map(|(_, broker, _)| broker).collect();
-        if brokers.len() > 1 {
-            return Some(ONE_BROKER);
-        }
-        let ids = |list: Vec<(String, String, u16)>| -> Vec<QueueId> {
-            list.into_iter().map(|(topic, _, queue)| QueueId::new(topic, queue)).collect()
-        };
-        let members: Vec<String> =
-            serde_json::from_value(case["consumers"].clone()).unwrap_or_default();
-        match Averagely.assign(&ids(queues), &members, &Assignment::new()) {
-            Ok(assignment) => {
-                let got = assignment.get(own).cloned().unwrap_or_default();
-                assert!(case["result"]["ok"].is_array(), "{case}");
-                assert_eq!(got, ids(triples(&case["result"]["ok"])), "{case}");
-            }
-            Err(Error::Strategy { .. }) => assert!(case["result"]["error"].is_string(), "{case}"),
-            Err(other) => panic!("{other}: {case}"),
-        }
-        None
-    });
-}
-
 #[test]
 fn sub_2_store_22_tag_expressions_and_hashes() {
     const SQL: &str = "SQL92 filters are not part of this version [SUB-3]";
