@@ -77,7 +77,10 @@ impl Producer {
     /// Stores a message and returns where. It survives the end of the process from then on, and a
     /// loss of power as [`Flush`] says. A topic that does not exist is created (MODEL-18).
     ///
-    /// Without a choice by the message the queues of a topic take turns (PROD-9).
+    /// Without a choice by the message the queues of a topic take turns (PROD-9). A send waits for a
+    /// flush if more would await one than [`max_unflushed_bytes`] allows.
+    ///
+    /// [`max_unflushed_bytes`]: crate::BrokerBuilder::max_unflushed_bytes
     ///
     /// # Errors
     /// Nothing was stored after `TooLarge`, `EmptyBody`, `Name`, `Property`, `NoSuchTopic`,

@@ -94,7 +94,11 @@ fn be_idle(mode: &str) {
         let topic = format!("topic-{}", nth % TOPICS);
         producer.send(&Message::new(topic, nth.to_string().into_bytes())).unwrap();
     };
-    (0..MESSAGES / 2).for_each(send);
+    (0..MESSAGES / 2 - 2).for_each(send);
+    // The flusher falls asleep again, too.
+    let message = Message::new("topic-8", b"handle");
+    producer.send_pending(&message).unwrap().wait().unwrap();
+    producer.send(&Message::new("topic-9", b"careless").wait_for_flush(false)).unwrap();
     let pushed: Vec<_> = ["push-1", "push-2"].map(|group| push(&broker, group)).into();
     let mut pulled: Vec<_> = ["pull-1", "pull-2"].map(|group| pull(&broker, group)).into();
     (MESSAGES / 2..MESSAGES).for_each(send);

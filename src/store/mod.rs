@@ -84,7 +84,8 @@ const STORE_KIND: [u8; 4] = *b"stor";
 /// the process at once).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flush {
-    /// All that was sent is flushed at this interval; `send` does not wait.
+    /// All that was sent is flushed at this interval; `send` does not wait, unless very much awaits
+    /// a flush: see [`max_unflushed_bytes`](crate::BrokerBuilder::max_unflushed_bytes).
     Every(Duration),
     /// `send` returns when its message is flushed; concurrent senders share a flush.
     EveryMessage,

@@ -19,6 +19,10 @@ fn script(store: &Store, acknowledged: &mut Vec<u64>) -> Result<()> {
             && (nth % 8 > 0 || store.wait_durable(sent.end).is_ok())
         {
             acknowledged.push(nth);
+            store.want_durable(sent.end);
+        }
+        if nth % 3 == 0 {
+            store.flush_wanted();
         }
         match nth {
             20 | 45 => drop(store.drop_before(SEGMENT * (nth / 20))),
@@ -88,11 +92,14 @@ fn every_call_may_fail_once_or_for_ever() {
             let faulty = Faulty::new(dir.path());
             faulty.fail(None, nth, times, kind);
             let mut acknowledged = Vec::new();
-            if let Ok(store) = open_on(faulty.clone()) {
+            // So little may await a flush that every send meets the bound, and starts write-back.
+            let config = StoreConfig { max_unflushed: 8 << 10, ..config(Flush::EveryMessage) };
+            if let Ok(store) = Store::open(faulty.clone(), config, Clock::system()) {
                 let _ = script(&store, &mut acknowledged);
             }
             faulty.unlock();
             if !faulty.has_failed() {
+                assert!(faulty.count(Call::WriteBack) > 10, "write-back is among the calls");
                 break;
             }
             failures += 1;

@@ -126,12 +126,13 @@ fn handles_are_served_by_the_flusher_and_told_of_poison() {
         until(|| faulty.waiting() == 1);
         let second = send(store, topic, 0, 1);
         store.want_durable(second.end);
-        let waiter = scope.spawn(move || store.await_durable(second.end, None));
+        let late = Some(store.clock.moment().plus(Duration::from_secs(30)));
+        let waiter = scope.spawn(move || store.await_durable(second.end, late));
         store.poison("planted");
         faulty.release();
         flusher.join().unwrap();
         // The flush in progress ended well, and it was the last.
-        assert_eq!(store.await_durable(first.end, None), Ok(true));
+        assert_eq!(store.await_durable(first.end, late), Ok(true));
         assert_eq!(waiter.join().unwrap(), Err("planted".to_owned()));
         assert_eq!(store.wait_durable(second.end), Err("planted".to_owned()));
     });
@@ -142,6 +143,21 @@ fn handles_are_served_by_the_flusher_and_told_of_poison() {
     assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
     assert_eq!(faulty.count(Call::SyncRange), syncs);
     assert_eq!(read(&store, &topic, 0), [body(0), body(1)]);
+}
+
+#[test]
+fn a_flush_whose_mark_cannot_be_written_has_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let faulty = Faulty::new(dir.path());
+    let store = open_on(faulty.clone()).unwrap();
+    let topic = topic(&store, 1);
+    let end = send(&store, &topic, 0, 0).end;
+    faulty.fail(Some(Call::Write), 0, 1, ErrorKind::StorageFull);
+    assert!(store.wait_durable(end).unwrap_err().contains("meta/flushed"));
+    assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Poisoned { .. })));
+    kill(store);
+    let store = open(dir.path());
+    assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0), [body(0)]);
 }
 
 #[test]
