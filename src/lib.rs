@@ -84,7 +84,8 @@ pub use message_id::MessageId;
 pub use producer::{PendingSend, Producer, SendHook};
 pub use queue_id::QueueId;
 pub use store::{
-    Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Flush, LoweredOffset, RecoveryReport,
+    Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Flush, LoweredOffset,
+    RecoveryReport,
 };
 
 /// The design and the migration guide, as they stand in the repository.

@@ -26,6 +26,11 @@ impl<'a> Properties<'a> {
         str::from_utf8(value).ok()
     }
 
+    /// The keys.
+    pub(crate) fn keys(self) -> impl Iterator<Item = &'a str> {
+        self.get(KEYS).unwrap_or_default().split(' ').filter(|key| !key.is_empty())
+    }
+
     /// The user's flag, 0 when absent.
     pub(crate) fn flag(self) -> i32 {
         let digits = self.get(FLAG).unwrap_or("0");

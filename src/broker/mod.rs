@@ -1,7 +1,7 @@
 //! Floor 3: who gets which message. No files and no unsafe code from here on up.
 //!
 //! ```text
-//! handle builder stats          the open directory, as users hold it
+//! handle builder look_up stats  the open directory, as users hold it
 //! core                          what they share: store, hold table, timer, groups, threads
 //! group assign start            who owns which queue
 //! process_queue run             what an owner has in flight
@@ -15,6 +15,7 @@ pub(crate) mod filter;
 pub(crate) mod group;
 mod handle;
 pub(crate) mod hold;
+mod look_up;
 pub(crate) mod process_queue;
 pub(crate) mod run;
 mod start;

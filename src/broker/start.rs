@@ -1,7 +1,7 @@
 //! Where a group begins that has committed nothing yet.
 
 use crate::error::Result;
-use crate::store::{ConsumeQueue, Store};
+use crate::store::{ConsumeQueue, Edge, Store};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Where a new group begins to consume. A group that has committed an offset goes on from there,
@@ -29,7 +29,8 @@ impl Start {
             Self::Last => Ok(store.exact_max(queue)),
             Self::Time(time) => {
                 let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-                store.offset_at(queue, u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+                let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+                store.offset_at(queue, ms, Edge::AtOrAfter)
             }
         }
     }

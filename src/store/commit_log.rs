@@ -6,14 +6,16 @@
 
 use super::consume_queue::ConsumeQueue;
 use super::draft::Draft;
-use super::files::{HEAD, io_error};
+use super::files::{HEAD, corrupt, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
+use super::record::Record;
 use super::slots::{Slots, VALUE};
 use super::tail::{Appended, Filling, Refusal, Tail};
 use crate::error::Result;
 use crate::storage::{SegmentWriter, Storage, recycle};
 use crate::sync::{Arc, Mutex, Padded, Rank, Swap};
 use std::io;
+use std::ops::Range;
 
 /// How far ahead of the tail pages are faulted in, at first and at most.
 const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 20;
@@ -125,6 +127,33 @@ impl CommitLog {
     #[inline]
     pub(crate) fn file(&self, position: u64) -> Option<Arc<LogFile>> {
         file_of(&self.files.load(), position).cloned()
+    }
+
+    /// Visits the records from `range.start`, where one begins, that begin below `range.end`, which
+    /// are committed, until `visit` returns false.
+    ///
+    /// # Errors
+    /// `Corrupt` at one that cannot be read.
+    pub(super) fn visit(
+        &self,
+        range: Range<u64>,
+        mut visit: impl FnMut(&Record<'_>) -> bool,
+    ) -> Result<()> {
+        let files = self.files();
+        let mut position = range.start;
+        for file in files.iter().filter(|file| file.end() > range.start) {
+            position = position.max(file.base + HEAD as u64);
+            while position < range.end.min(file.end()) {
+                let record = file.record(position);
+                let damaged = |reason| corrupt(&*self.storage, &file.name(), position, reason);
+                let record = record.map_err(damaged)?;
+                if !visit(&record) {
+                    return Ok(());
+                }
+                position += record.length() as u64;
+            }
+        }
+        Ok(())
     }
 
     /// The lowest position that is still there.

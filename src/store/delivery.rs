@@ -150,7 +150,7 @@ impl<'a> Delivery<'a> {
 
     /// The keys.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
-        self.reserved().get("KEYS").unwrap_or_default().split(' ').filter(|key| !key.is_empty())
+        self.reserved().keys()
     }
 
     /// The value of the sender's property `name`.

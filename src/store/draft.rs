@@ -4,9 +4,10 @@
 //! [`Draft`] adds what is a message's own; under the lock it only needs its place.
 
 use super::record::{
-    ALIGN, HEADER, Kind, MAGIC, Place, Seal, VERSION, put, seeded, u32_at, u64_at,
+    ALIGN, HEADER, KEYED, Kind, MAGIC, Place, Seal, VERSION, put, seeded, u32_at, u64_at,
 };
 use crate::message::Message;
+use crate::properties::Properties;
 use crate::sync::Arc;
 use crc32fast::Hasher;
 use smallvec::SmallVec;
@@ -110,6 +111,7 @@ impl<'a> Draft<'a> {
         pending: Pending<'a>,
     ) {
         let Pending { tag_hash, born_ms, properties: source, body } = pending;
+        let flags = if source.keyed() { flags | KEYED } else { flags };
         let properties = source.len();
         let used = HEADER + outline.topic.len() + properties + body.len();
         let length = used.next_multiple_of(ALIGN);
@@ -183,6 +185,11 @@ impl<'a> Draft<'a> {
         u32_at(&self.front, 12).cast_signed()
     }
 
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.front[11] & flag != 0
+    }
+
     /// Gives the record its place and writes it out piece by piece.
     #[inline]
     pub(crate) fn write(&mut self, place: Place, mut write: impl FnMut(&[u8])) {
@@ -216,6 +223,15 @@ impl Source<'_> {
         match self {
             Self::Message(message) => message.properties_len(),
             Self::Encoded(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there are keys.
+    #[inline]
+    fn keyed(self) -> bool {
+        match self {
+            Self::Message(message) => message.keys().next().is_some(),
+            Self::Encoded(bytes) => Properties(bytes).keys().next().is_some(),
         }
     }
 

@@ -7,7 +7,7 @@ use super::delivery::Deliveries;
 use super::index_arena;
 use super::log_file::{LogFile, file_of};
 use super::record::{Kind, Record};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sync::Arc;
 
 /// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
@@ -67,39 +67,6 @@ impl Store {
         select: &impl Select,
     ) -> Result<Fetch> {
         self.log.fetch(queue, offset, max_messages, max_bytes, select)
-    }
-
-    /// The store time of the message at `offset`, in milliseconds.
-    ///
-    /// # Errors
-    /// `Corrupt` if the record cannot be read; `OffsetRange` if there is no such message.
-    pub(crate) fn store_ms(&self, queue: &ConsumeQueue, offset: u64) -> Result<u64> {
-        let (min, max) = (queue.min(), queue.max());
-        let entry = queue.entry(offset).ok_or(Error::OffsetRange { offset, min, max })?;
-        let file = self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
-        match file.record(entry.position) {
-            Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
-            Ok(_) => Err("the index names another record"),
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| {
-            super::files::corrupt(&*self.storage, &file.name(), entry.position, reason)
-        })
-    }
-
-    /// The first offset whose message was stored at `ms` or later; the end of the queue if there
-    /// is none (STORE-35, lower edge).
-    pub(crate) fn offset_at(&self, queue: &ConsumeQueue, ms: u64) -> Result<u64> {
-        let (mut low, mut high) = (queue.min(), queue.max());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if self.store_ms(queue, middle)? < ms {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        Ok(low)
     }
 }
 
@@ -188,7 +155,7 @@ impl CommitLog {
 
 /// Index entries are hints: the record must be the one that belongs there.
 #[inline]
-fn fits(queue: &ConsumeQueue, offset: u64, record: &Record<'_>) -> bool {
+pub(super) fn fits(queue: &ConsumeQueue, offset: u64, record: &Record<'_>) -> bool {
     record.kind() == Kind::Message
         && record.offset() == offset
         && record.queue() == queue.queue

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
-//! append  fetch(delivery)  flush(flush_gate)  retain                  what is done with it
+//! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
+//! flush(flush_gate)  retain
 //! recover(scan, rebuild)  checkpoint  topics  groups  offsets         what outlives the process
 //! ```
 
@@ -19,7 +20,10 @@ mod flush_gate;
 mod flushed_mark;
 mod groups;
 mod index_arena;
+mod key_file;
+mod key_index;
 mod log_file;
+mod look_up;
 mod offsets;
 mod rebuild;
 mod record;
@@ -30,6 +34,7 @@ mod scan;
 mod slots;
 mod table;
 mod tail;
+mod time_search;
 mod topics;
 
 #[cfg(all(test, not(loom)))]
@@ -44,6 +49,7 @@ pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
 pub use report::{LoweredOffset, RecoveryReport};
 pub(crate) use tail::Appended;
+pub use time_search::Edge;
 pub(crate) use topics::Topic;
 
 #[cfg(all(test, loom))]
@@ -72,6 +78,7 @@ use flush_gate::FlushGate;
 use flushed_mark::FlushedMark;
 use groups::Groups;
 use index_arena::IndexArena;
+use key_index::KeyIndex;
 use offsets::Offsets;
 use std::time::Duration;
 use tail::Tail;
@@ -125,6 +132,7 @@ pub(crate) struct Store {
     clock: Clock,
     log: CommitLog,
     arena: IndexArena,
+    keys: KeyIndex,
     pub(crate) topics: Topics,
     pub(crate) groups: Groups,
     pub(crate) offsets: Offsets,
@@ -182,6 +190,7 @@ impl Store {
             clock,
             log,
             arena,
+            keys: KeyIndex::new(storage, store_id),
             topics,
             groups,
             offsets,
@@ -231,6 +240,8 @@ impl Store {
         drop(last);
         // Whatever is not durable by now will not be by this store.
         self.gate.shut("the broker was closed before the flush");
+        self.index_keys();
+        self.keys.close();
         self.storage.unlock();
         closed
     }
@@ -252,7 +263,14 @@ impl Store {
         if behind >= self.config.segment_bytes {
             // A checkpoint that fails leaves the one before: recovery reads more.
             let _ = self.write_checkpoint(&mut last, None);
+            drop(last);
+            self.index_keys();
         }
+    }
+
+    /// Lets the key index read on, faster than the log grows, and for a while only.
+    fn index_keys(&self) {
+        self.keys.step(&self.log, self.gate.flushed(), 4 * self.config.segment_bytes);
     }
 
     pub(crate) fn report(&self) -> &RecoveryReport {

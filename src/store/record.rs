@@ -52,6 +52,8 @@ impl Kind {
 pub(crate) const CONTINUES: u8 = 1;
 /// The previous record belongs to the same batch.
 pub(crate) const CONTINUED: u8 = 2;
+/// The message has keys.
+pub(crate) const KEYED: u8 = 4;
 
 /// Where and when a record stands.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ use super::files::{self, HEAD, IMPOSSIBLE, corrupt, io_error};
 use super::flushed_mark::{Flushed, FlushedMark};
 use super::groups::Groups;
 use super::index_arena::{self, IndexArena, Trust};
+use super::key_file;
 use super::log_file::{self, FOLDER, LogFile, file_name};
 use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
@@ -45,7 +46,7 @@ pub(crate) struct Recovered {
 
 /// Opens the directory behind `storage`, whose lock the caller holds.
 pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Result<Recovered> {
-    for folder in [FOLDER, index_arena::FOLDER, "meta"] {
+    for folder in [FOLDER, index_arena::FOLDER, key_file::FOLDER, "meta"] {
         let made = storage.make_folder(folder);
         made.map_err(|e| io_error(&**storage, "create", folder, e))?;
     }

@@ -28,6 +28,7 @@ impl Store {
         }
         let dropped = self.log.drop_files(min);
         self.arena.free(blocks);
+        self.keys.drop_below(min);
         dropped
     }
 }

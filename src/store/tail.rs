@@ -14,7 +14,7 @@
 use super::consume_queue::{ConsumeQueue, Entry};
 use super::draft::Draft;
 use super::index_arena::ENTRY;
-use super::record::{self, HEADER, Place};
+use super::record::{self, HEADER, KEYED, Place};
 use crate::error::Error;
 use crate::storage::{Segment, SegmentWriter};
 use crate::sync::Arc;
@@ -34,6 +34,8 @@ pub(crate) struct Tail {
     last_store_ms: u64,
     /// The store time of the first append to this segment since it was opened.
     since_ms: Option<u64>,
+    /// The position behind the last record with keys: the key index need not read what follows.
+    keyed: u64,
     state: State,
     /// Set on entry, cleared on the way out: an append that finds it set follows one that
     /// unwound in the middle.
@@ -121,6 +123,8 @@ impl Tail {
             cursors: Vec::new(),
             last_store_ms,
             since_ms: None,
+            // What was there before may have any.
+            keyed: end,
             state: State::Open,
             inside: false,
             flushed: end,
@@ -163,6 +167,9 @@ impl Tail {
         self.writer.publish();
         self.writer.prepare((self.cursor() - position) as usize);
         self.end = self.cursor();
+        if drafts.iter().any(|draft| draft.has(KEYED)) {
+            self.keyed = self.end;
+        }
         let mut watched = false;
         if let Some(slot) = slot {
             let cursor = &mut self.cursors[slot];
@@ -189,6 +196,11 @@ impl Tail {
 
     pub(super) fn last_store_ms(&self) -> u64 {
         self.last_store_ms
+    }
+
+    /// The position behind the last record with keys.
+    pub(super) fn keyed(&self) -> u64 {
+        self.keyed
     }
 
     /// The offset that the next message of the queue will get: with the append lock held this is

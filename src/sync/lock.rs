@@ -25,6 +25,8 @@ pub(crate) enum Rank {
     TopicTable,
     /// Parked pull requests.
     HoldTable,
+    /// The index of keys: the log is read and key files are written under it.
+    KeyIndex,
     /// Who gives a queue its next index block.
     IndexGrowth,
     /// Growth of the log and of the index: files are made under it, never under the append lock.

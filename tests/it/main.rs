@@ -11,6 +11,7 @@ mod hooks;
 mod lifecycle;
 mod limits;
 mod offsets;
+mod look_up;
 mod placement;
 mod producer;
 mod pull;

@@ -165,8 +165,8 @@ fn store_35_offset_at_finds_the_first_message_stored_then_or_later() {
     let store = Store::open(storage, config(Flush::EveryMessage), clock.clock()).unwrap();
     let topic = topic(&store, 2);
     let queue = &topic.queues[0];
-    assert_eq!(store.offset_at(queue, 0).unwrap(), 0);
-    assert_eq!(store.offset_at(queue, u64::MAX).unwrap(), 0);
+    assert_eq!(store.offset_at(queue, 0, Edge::AtOrAfter).unwrap(), 0);
+    assert_eq!(store.offset_at(queue, u64::MAX, Edge::AtOrAfter).unwrap(), 0);
     // 1000, 1000, 1000, 2000, 2000, then the wall clock goes back: never earlier than before.
     for (nth, ms) in [1_000, 1_000, 1_000, 2_000, 2_000, 1_500, 3_000].into_iter().enumerate() {
         clock.set_wall_ms(ms);
@@ -176,7 +176,7 @@ fn store_35_offset_at_finds_the_first_message_stored_then_or_later() {
     assert_eq!(times, [1_000, 1_000, 1_000, 2_000, 2_000, 2_000, 3_000]);
     let expected = [(0, 0), (1_000, 0), (1_001, 3), (2_000, 3), (2_001, 6), (3_000, 6), (3_001, 7)];
     for (ms, offset) in expected {
-        assert_eq!(store.offset_at(queue, ms).unwrap(), offset, "at {ms}");
+        assert_eq!(store.offset_at(queue, ms, Edge::AtOrAfter).unwrap(), offset, "at {ms}");
     }
     assert!(matches!(store.store_ms(queue, 7), Err(Error::OffsetRange { .. })));
     // Below the minimum nothing is found.
@@ -186,7 +186,7 @@ fn store_35_offset_at_finds_the_first_message_stored_then_or_later() {
     }
     store.drop_before(store.log.committed()).unwrap();
     assert!(queue.min() > 7);
-    assert_eq!(store.offset_at(queue, 0).unwrap(), queue.min());
+    assert_eq!(store.offset_at(queue, 0, Edge::AtOrAfter).unwrap(), queue.min());
 }
 
 #[test]
@@ -215,4 +215,36 @@ fn store_28_every_place_of_an_offset_has_its_status() {
     assert_eq!(status(u64::MAX), (FetchStatus::Beyond, 500, 0));
     let all = store.fetch(queue, min, usize::MAX, usize::MAX, &All).unwrap();
     assert_eq!(all.next, 500);
+}
+
+#[test]
+fn store_31_one_read_goes_on_across_the_blocks_of_the_index() {
+    struct Tag(i32);
+    impl Select for Tag {
+        fn by_hash(&self, tag_hash: i32) -> bool {
+            tag_hash == self.0
+        }
+        fn by_record(&self, _: &Record<'_>) -> bool {
+            true
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    let queue = &topic.queues[0];
+    for nth in 0..2000_u64 {
+        let tag_hash = i32::from(nth == 790 || nth == 1700);
+        let message = Pending { tag_hash, ..pending(b"x") };
+        failed(store.append(&topic, queue, message)).unwrap();
+    }
+    let read = |offset| {
+        let fetch = store.fetch(queue, offset, 1, 1 << 20, &Tag(1)).unwrap();
+        let first = fetch.messages.get(0).map(|message| message.offset());
+        (fetch.status, first, fetch.next)
+    };
+    assert_eq!(read(0), (FetchStatus::Found, Some(790), 791));
+    // Nothing among the 800 entries that one read looks at: the next one goes on behind them.
+    assert_eq!(read(791), (FetchStatus::NoMatched, None, 1591));
+    assert_eq!(read(1591), (FetchStatus::Found, Some(1700), 1701));
+    assert_eq!(read(1701), (FetchStatus::NoMatched, None, 2000));
 }

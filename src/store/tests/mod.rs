@@ -10,6 +10,7 @@ mod faults;
 pub(crate) mod faulty;
 mod flush;
 mod index;
+mod keys;
 mod recovery;
 mod retention;
 

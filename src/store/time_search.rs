@@ -1,0 +1,70 @@
+//! Search by store time. Store times never decrease along the log, whatever the clock does
+//! (B-175), so a search halves the queue and never scans it.
+
+use super::Store;
+use super::consume_queue::ConsumeQueue;
+use super::fetch::fits;
+use super::files::corrupt;
+use crate::error::{Error, Result};
+
+/// Which message around a moment is meant, also where many have the same time (STORE-35).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Edge {
+    /// The first message that was stored at the time or later; the end of the queue if there is
+    /// none.
+    AtOrAfter,
+    /// The last message that was stored at the time or before; the first stored message if there
+    /// is none.
+    AtOrBefore,
+}
+
+impl Store {
+    /// The offset in `queue` that belongs to the time `ms`; the end of an empty queue.
+    ///
+    /// # Errors
+    /// `Corrupt` if a record cannot be read.
+    pub(crate) fn offset_at(&self, queue: &ConsumeQueue, ms: u64, edge: Edge) -> Result<u64> {
+        match edge {
+            Edge::AtOrAfter => self.first_not(queue, |stored| stored < ms),
+            Edge::AtOrBefore => {
+                let behind = self.first_not(queue, |stored| stored <= ms)?;
+                Ok(behind.saturating_sub(1).max(queue.min()))
+            }
+        }
+    }
+
+    /// The store time of the message at `offset`, in milliseconds.
+    ///
+    /// # Errors
+    /// `Corrupt` if the record cannot be read; `OffsetRange` if there is no such message.
+    pub(crate) fn store_ms(&self, queue: &ConsumeQueue, offset: u64) -> Result<u64> {
+        let (min, max) = (queue.min(), queue.max());
+        let entry = queue.entry(offset).ok_or(Error::OffsetRange { offset, min, max })?;
+        let file = self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
+        match file.record(entry.position) {
+            Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
+            Ok(_) => Err("the index names another record"),
+            Err(reason) => Err(reason),
+        }
+        .map_err(|reason| corrupt(&*self.storage, &file.name(), entry.position, reason))
+    }
+
+    /// The first offset whose store time is not `early`; the end of the queue if all are.
+    fn first_not(&self, queue: &ConsumeQueue, early: impl Fn(u64) -> bool) -> Result<u64> {
+        let (mut low, mut high) = (queue.min(), queue.max());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let early = match self.store_ms(queue, middle) {
+                // Retention has taken it meanwhile: then it was too early for anything.
+                Err(Error::OffsetRange { .. }) => true,
+                stored => early(stored?),
+            };
+            if early {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+}
