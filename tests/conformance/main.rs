@@ -7,8 +7,10 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which reports its counts")]
 
 mod allocate;
+mod search;
+mod store;
 
-use rocklet::{Broker, Error, Filter, Message, QueueId};
+use rocklet::{Broker, BrokerBuilder, Error, Filter, Message, QueueId};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,13 +25,7 @@ struct Vectors {
 
 impl Vectors {
     fn read(file: &'static str) -> Self {
-        let folder = std::env::var_os("ROCKLET_VECTORS").map(PathBuf::from).unwrap_or_else(|| {
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("vectors")
-        });
-        let path = folder.join(file);
-        let text = std::fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-        let cases = serde_json::from_str(&text).unwrap();
+        let cases = serde_json::from_value(recorded(file)).unwrap();
         Self { file, cases, compared: 0, deviations: BTreeMap::new() }
     }
 
@@ -49,17 +45,32 @@ impl Vectors {
     }
 }
 
+/// What a file of the folder holds.
+fn recorded(file: &str) -> Value {
+    let folder = std::env::var_os("ROCKLET_VECTORS")
+        .map(PathBuf::from)
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("vectors"));
+    let path = folder.join(file);
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    serde_json::from_str(&text).unwrap()
+}
+
 /// A broker in a folder of its own.
 struct Store {
     broker: Broker,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Store {
     fn new() -> Self {
+        Self::with(|builder| builder.segment_bytes(16 << 20))
+    }
+
+    fn with(settings: impl FnOnce(BrokerBuilder) -> BrokerBuilder) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let broker = Broker::builder(folder.path()).segment_bytes(16 << 20).open().unwrap();
-        Self { broker, _folder: folder }
+        let broker = settings(Broker::builder(folder.path())).open().unwrap();
+        Self { broker, folder }
     }
 }
 
