@@ -88,6 +88,12 @@ pub use store::{
     RecoveryReport,
 };
 
+/// What the targets in `fuzz/` run.
+#[cfg(any(all(test, not(loom)), fuzzing))]
+pub mod fuzzing {
+    pub use crate::store::fuzzing::decode;
+}
+
 /// The design and the migration guide, as they stand in the repository.
 pub mod documentation {
     #[doc = include_str!("../docs/design.md")]

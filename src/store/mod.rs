@@ -18,6 +18,8 @@ mod files;
 mod flush;
 mod flush_gate;
 mod flushed_mark;
+#[cfg(any(all(test, not(loom)), fuzzing))]
+pub(crate) mod fuzzing;
 mod groups;
 mod index_arena;
 mod key_file;
