@@ -116,6 +116,7 @@ fn prod_4_topics_that_users_may_not_send_to() {
     }
 }
 
+/// (STORE-56)
 #[test]
 fn prod_15_a_batch_is_bounded_by_a_log_file() {
     let scene = scene_with(|builder| builder.segment_bytes(64 << 10));

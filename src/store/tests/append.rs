@@ -158,6 +158,26 @@ fn files_of_another_size_are_kept_when_the_setting_changes() {
 }
 
 #[test]
+fn store_7_times_never_go_back_and_only_what_is_stored_takes_an_offset() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = crate::clock::DrivenClock::new(5000);
+    let storage = Arc::new(Directory::new(dir.path()).unwrap());
+    let store = Store::open(storage, config(Flush::EveryMessage), clock.clock()).unwrap();
+    let topic = topic(&store, 2);
+    let (mut times, mut offsets) = (Vec::new(), [Vec::new(), Vec::new()]);
+    for (nth, ms) in [5000, 5007, 4000, 5006, 5008, 1, 6000].into_iter().enumerate() {
+        clock.set_wall_ms(ms);
+        let sent = send(&store, &topic, nth % 2, nth as u64);
+        times.push(sent.store_ms);
+        offsets[nth % 2].push(sent.offset);
+        let refused = send_body(&store, &topic, nth % 2, &vec![7; SEGMENT as usize]);
+        assert!(matches!(refused, Err(Error::TooLarge { .. })));
+    }
+    assert_eq!(times, [5000, 5007, 5007, 5007, 5008, 5008, 6000]);
+    assert_eq!(offsets, [vec![0, 1, 2, 3], vec![0, 1, 2]]);
+}
+
+#[test]
 fn store_35_offset_at_finds_the_first_message_stored_then_or_later() {
     let dir = tempfile::tempdir().unwrap();
     let clock = crate::clock::DrivenClock::new(1_000);

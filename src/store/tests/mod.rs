@@ -11,6 +11,7 @@ pub(crate) mod faulty;
 mod flush;
 mod index;
 mod keys;
+mod offsets;
 mod recovery;
 mod retention;
 
