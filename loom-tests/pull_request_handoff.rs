@@ -14,7 +14,7 @@
 
 use super::fixture::{Log, RECORD};
 use super::{ORDERS, explore, race};
-use crate::broker::hold::{HoldTable, Waiter};
+use crate::broker::hold::{Arrival, HoldTable, Waiter};
 use crate::broker::process_queue::{ProcessQueue, Progress};
 use crate::broker::run::{Place, Run};
 use crate::store::model::HEAD;
@@ -72,8 +72,8 @@ struct Woken {
 }
 
 impl Waiter for Woken {
-    fn wants(&self, tag_hash: i32) -> bool {
-        tag_hash == WANTED
+    fn wants(&self, message: Arrival) -> bool {
+        message.tag_hash == WANTED
     }
 
     fn skipped(&self, _: u64, next: u64) {
@@ -116,8 +116,9 @@ impl Consumer {
         let appended = self.log.append(b'a');
         if appended.watched {
             self.seen.woken.store(true, Ordering::Relaxed);
-            let hash = if self.wanted(appended.offset) { WANTED } else { UNWANTED };
-            self.hold.arrived(&self.log.queue, appended.offset, std::iter::once(hash));
+            let tag_hash = if self.wanted(appended.offset) { WANTED } else { UNWANTED };
+            let message = Arrival { tag_hash, position: appended.position };
+            self.hold.arrived(&self.log.queue, appended.offset, std::iter::once(message));
         }
     }
 

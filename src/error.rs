@@ -129,6 +129,18 @@ pub enum Error {
         /// What is wrong with it.
         reason: &'static str,
     },
+    /// An SQL92 expression cannot be understood. Displayed, it is the reason, and the line with a
+    /// caret under the place.
+    Sql {
+        /// The line of the expression that has the fault, or the part around it.
+        line: String,
+        /// The characters of `line` before the fault.
+        column: usize,
+        /// The bytes of the expression before the fault.
+        position: usize,
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// A setting is out of its range.
     Setting {
         /// The parameter.
@@ -238,6 +250,9 @@ impl fmt::Display for Error {
             Self::NoQueueChosen { reason } => write!(f, "no queue can be chosen: {reason}"),
             Self::Batch { reason } => write!(f, "the batch is refused: {reason}"),
             Self::Filter { expression, reason } => write!(f, "filter {expression:?}: {reason}"),
+            Self::Sql { line, column, position, reason } => {
+                write!(f, "{reason} (at byte {position}):\n  {line}\n  {:column$}^", "")
+            }
             Self::Setting { name, value, rule, min, max } => {
                 write!(f, "{name} is {value}, it must be {rule} from {min} to {max}")
             }

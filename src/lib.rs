@@ -71,7 +71,7 @@ pub use broker::assign::{
     MachineRoom, MachineRoomNearby, Sticky,
 };
 pub use broker::filter::Filter;
-pub use broker::{Broker, BrokerBuilder, Start, Stats};
+pub use broker::{Broker, BrokerBuilder, Browse, Start, Stats};
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{

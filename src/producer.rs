@@ -6,6 +6,7 @@ pub use pending_send::PendingSend;
 
 use crate::broker::Broker;
 use crate::broker::core::Core;
+use crate::broker::hold::Arrival;
 use crate::error::{Error, Result};
 use crate::message::{Message, Receipt};
 use crate::message_id::MessageId;
@@ -161,7 +162,8 @@ impl Producer {
             let queue = &topic.queues[usize::from(queue)];
             let appended = core.store.append(topic, queue, pending)?;
             if appended.watched {
-                core.hold.arrived(queue, appended.offset, std::iter::once(pending.tag_hash));
+                let arrival = Arrival { tag_hash: pending.tag_hash, position: appended.position };
+                core.hold.arrived(queue, appended.offset, std::iter::once(arrival));
             }
             Ok(appended)
         })?;
@@ -189,8 +191,12 @@ impl Producer {
             let queue = &topic.queues[usize::from(queue)];
             let appended = core.store.append_batch(topic, queue, pending.clone())?;
             if appended.appended.watched {
-                let hashes = messages.iter().map(Message::tag_hash);
-                core.hold.arrived(queue, appended.appended.offset, hashes);
+                let arrivals =
+                    messages.iter().zip(&appended.positions).map(|(message, position)| Arrival {
+                        tag_hash: message.tag_hash(),
+                        position: *position,
+                    });
+                core.hold.arrived(queue, appended.appended.offset, arrivals);
             }
             Ok(appended)
         })?;

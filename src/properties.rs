@@ -21,9 +21,21 @@ pub(crate) struct Properties<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Properties<'a> {
     /// The value of `name`, the first one should there be several.
+    #[inline]
     pub(crate) fn get(self, name: &str) -> Option<&'a str> {
-        let (_, value) = self.items().find(|(known, _)| *known == name.as_bytes())?;
-        str::from_utf8(value).ok()
+        let mut rest = self.0;
+        while !rest.is_empty() {
+            let (item, after) = split(rest, ITEM_SEPARATOR);
+            // An item without a value does not count; no name asked for holds a separator.
+            if let Some([VALUE_SEPARATOR, value @ ..]) = item.strip_prefix(name.as_bytes())
+                && !value.is_empty()
+                && !name.is_empty()
+            {
+                return str::from_utf8(value).ok();
+            }
+            rest = after;
+        }
+        None
     }
 
     /// The keys.

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::acks::Acks;
-use crate::consumers::{Consumer, MEMBERS};
+use crate::consumers::{Consumer, LATE, MEMBERS};
 use crate::history::History;
 use crate::log::{Log, QUEUES};
 use crate::rows::Rows;
@@ -106,14 +106,24 @@ pub(crate) fn check(
         repeats.push(history.repeats());
     }
 
+    let late = log.browse(LATE)?;
+    let wanted =
+        rows.iter().filter(|row| Consumer::Late.wants(row)).map(|row| row.number).collect();
+    table.rows("rows found by browsing for late UA and AA", &late, &wanted);
+
     table.summary = format!(
         "{} sent, {} consumed by the group of 3, {} by JFK || LGA, {} pulled, order held for {} \
-         aircraft\nrepeats after {} earlier runs: {} by the group of 3, {} by JFK || LGA, {} pulled",
+         aircraft, {LATE}: {} sent, {} pushed, {} pulled, {} browsed\nrepeats after {} earlier runs: \
+         {} by the group of 3, {} by JFK || LGA, {} pulled",
         stored.places.len(),
         consumed[0],
         consumed[1],
         consumed[2],
         stored.aircraft,
+        wanted.len(),
+        consumed[3],
+        consumed[4],
+        late.len(),
         before.run - 1,
         repeats[0],
         repeats[1],

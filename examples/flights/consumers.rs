@@ -1,4 +1,4 @@
-//! The three consumers of the topic `flights`.
+//! The consumers of the topic `flights`.
 
 use crate::Result;
 use crate::kill::KillSwitch;
@@ -18,6 +18,9 @@ const RUN: usize = 32;
 /// Without any progress for so long, the program reports a failure instead of waiting for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What the two consumers of late flights want.
+pub(crate) const LATE: &str = "dep_delay > 60 AND carrier IN ('UA', 'AA')";
+
 /// Who consumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consumer {
@@ -27,11 +30,16 @@ pub(crate) enum Consumer {
     JfkOrLga,
     /// The pull consumer.
     Pull,
+    /// The group that wants [`LATE`] flights.
+    Late,
+    /// The pull consumer that wants them, too.
+    LatePull,
 }
 
 impl Consumer {
-    /// All three.
-    pub(crate) const ALL: [Self; 3] = [Self::GroupOf3, Self::JfkOrLga, Self::Pull];
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::GroupOf3, Self::JfkOrLga, Self::Pull, Self::Late, Self::LatePull];
 
     /// Returns the name of its group.
     pub(crate) fn group(self) -> &'static str {
@@ -39,6 +47,8 @@ impl Consumer {
             Self::GroupOf3 => "group-of-3",
             Self::JfkOrLga => "jfk-or-lga",
             Self::Pull => "pull",
+            Self::Late => "late",
+            Self::LatePull => "late-pull",
         }
     }
 
@@ -53,12 +63,22 @@ impl Consumer {
             Self::GroupOf3 => "the group of 3",
             Self::JfkOrLga => "JFK || LGA",
             Self::Pull => "the pull consumer",
+            Self::Late => "late UA and AA, pushed",
+            Self::LatePull => "late UA and AA, pulled",
         }
     }
 
     /// Whether the row is for this consumer, found without the queue's own filter.
     pub(crate) fn wants(self, row: &Row<'_>) -> bool {
-        self != Self::JfkOrLga || matches!(row.origin(), Some("JFK" | "LGA"))
+        match self {
+            Self::GroupOf3 | Self::Pull => true,
+            Self::JfkOrLga => matches!(row.origin(), Some("JFK" | "LGA")),
+            Self::Late | Self::LatePull => {
+                let minutes = row.cell("dep_delay").and_then(|delay| delay.parse::<i64>().ok());
+                minutes.is_some_and(|minutes| minutes > 60)
+                    && matches!(row.cell("carrier"), Some("UA" | "AA"))
+            }
+        }
     }
 
     /// Returns how many rows at most are recorded but not yet committed at any moment.
@@ -77,8 +97,8 @@ impl Consumer {
 pub(crate) struct Consumers {
     broker: Broker,
     members: Vec<PushConsumer>,
-    filtered: PushConsumer,
-    pulling: JoinHandle<Result<()>>,
+    filtered: [PushConsumer; 2],
+    pulling: [JoinHandle<Result<()>>; 2],
     all_sent: Arc<AtomicBool>,
 }
 
@@ -104,19 +124,26 @@ impl Consumers {
             })
             .collect::<rocklet::Result<_>>()?;
 
-        let recorder = Recorder::new(broker, Consumer::JfkOrLga, run);
-        let filtered = broker
-            .push_consumer(Consumer::JfkOrLga.group())
-            .subscribe(FLIGHTS, "JFK || LGA")?
-            .threads(1)
-            .pull_batch(RUN)
-            .start(move |flight: &Delivery<'_>| recorder.record(flight))?;
+        let push = |consumer: Consumer, filter: Filter| {
+            let recorder = Recorder::new(broker, consumer, run);
+            broker
+                .push_consumer(consumer.group())
+                .subscribe(FLIGHTS, filter)?
+                .threads(1)
+                .pull_batch(RUN)
+                .start(move |flight: &Delivery<'_>| recorder.record(flight))
+        };
+        let late = Filter::sql(LATE)?;
+        let jfk_or_lga = push(Consumer::JfkOrLga, Filter::tags("JFK || LGA")?)?;
+        let filtered = [jfk_or_lga, push(Consumer::Late, late.clone())?];
 
         let all_sent = Arc::new(AtomicBool::new(false));
-        let pulling = {
-            let (broker, all_sent) = (broker.clone(), Arc::clone(&all_sent));
-            thread::spawn(move || pull(&broker, run, &all_sent))
-        };
+        let pulling = [(Consumer::Pull, Filter::ALL), (Consumer::LatePull, late)].map(
+            |(consumer, filter)| {
+                let (broker, all_sent) = (broker.clone(), Arc::clone(&all_sent));
+                thread::spawn(move || pull(&broker, consumer, filter, run, &all_sent))
+            },
+        );
         Ok(Self { broker: broker.clone(), members, filtered, pulling, all_sent })
     }
 
@@ -133,38 +160,50 @@ impl Consumers {
     /// Waits until all that was sent is consumed and committed, then stops.
     pub(crate) fn finish(self) -> Result<()> {
         self.all_sent.store(true, Ordering::Release);
-        let sent = sum_of_queues(&self.broker, |queue| self.broker.max_offset(queue))?;
-        for consumer in [Consumer::GroupOf3, Consumer::JfkOrLga] {
+        let sent = sent(&self.broker)?;
+        for consumer in [Consumer::GroupOf3, Consumer::JfkOrLga, Consumer::Late] {
             wait_for(consumer.title(), sent, || committed(&self.broker, consumer))?;
         }
-        for consumer in self.members.into_iter().chain([self.filtered]) {
+        for consumer in self.members.into_iter().chain(self.filtered) {
             consumer.shutdown();
         }
-        self.pulling.join().map_err(|_| "the thread of the pull consumer panicked")?
+        for pulling in self.pulling {
+            pulling.join().map_err(|_| "the thread of a pull consumer panicked")??;
+        }
+        Ok(())
     }
 }
 
 /// Pulls until everything is sent, recorded and committed.
-fn pull(broker: &Broker, run: u64, all_sent: &AtomicBool) -> Result<()> {
-    let recorder = Recorder::new(broker, Consumer::Pull, run);
-    let mut consumer = broker
-        .pull_consumer(Consumer::Pull.group())
-        .subscribe(FLIGHTS, Filter::ALL)?
-        .batch(RUN)
-        .start()?;
+fn pull(
+    broker: &Broker,
+    consumer: Consumer,
+    filter: Filter,
+    run: u64,
+    all_sent: &AtomicBool,
+) -> Result<()> {
+    let recorder = Recorder::new(broker, consumer, run);
+    let builder = broker.pull_consumer(consumer.group()).subscribe(FLIGHTS, filter)?;
+    let mut pulling = builder.batch(RUN).start()?;
     loop {
         // Asked before the poll: nothing can be sent between an empty poll and the end.
         let last_round = all_sent.load(Ordering::Acquire);
-        let flights = consumer.poll(Duration::from_millis(100))?;
-        if flights.is_empty() && last_round {
-            consumer.close();
+        let flights = pulling.poll(Duration::from_millis(100))?;
+        // A poll may end with its time among flights that are not wanted.
+        if flights.is_empty() && last_round && committed(broker, consumer)? == sent(broker)? {
+            pulling.close();
             return Ok(());
         }
         for flight in &flights {
             recorder.record(&flight)?;
         }
-        consumer.commit()?;
+        pulling.commit()?;
     }
+}
+
+/// How many flights there are in all queues.
+fn sent(broker: &Broker) -> Result<u64> {
+    sum_of_queues(broker, |queue| broker.max_offset(queue))
 }
 
 fn committed(broker: &Broker, consumer: Consumer) -> Result<u64> {

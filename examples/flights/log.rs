@@ -4,6 +4,7 @@ use crate::Result;
 use crate::rows::ROW;
 use crate::seen::SEEN;
 use rocklet::{Broker, Delivery, Error, Filter, PullConsumer, PullStatus, QueueId};
+use std::collections::BTreeSet;
 
 /// The topic that the rows are sent to.
 pub(crate) const FLIGHTS: &str = "flights";
@@ -59,6 +60,15 @@ impl Log {
             }
         }
         Ok(highest)
+    }
+
+    /// Returns the rows of the flights for which an SQL92 expression is true.
+    pub(crate) fn browse(&self, expression: &str) -> Result<BTreeSet<u64>> {
+        let mut rows = BTreeSet::new();
+        for flight in self.broker.browse(FLIGHTS)?.filter(Filter::sql(expression)?)? {
+            rows.insert(number(&flight?.delivery(), ROW)?);
+        }
+        Ok(rows)
     }
 
     /// Calls `each` for every record of the topic, queue by queue, in the order of the offsets.

@@ -123,7 +123,8 @@ impl<'a> Row<'a> {
         cells.filter(|(_, cell)| !cell.trim().is_empty() && *cell != "NA")
     }
 
-    fn cell(&self, column: &str) -> Option<&'a str> {
+    /// Returns what a column holds, if it holds something.
+    pub(crate) fn cell(&self, column: &str) -> Option<&'a str> {
         self.properties().find(|(name, _)| *name == column).map(|(_, cell)| cell)
     }
 }

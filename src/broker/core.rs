@@ -4,13 +4,14 @@
 //! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
 //! `timer`, and the workers of each push consumer.
 
+use super::filter::{Filter, Panicked};
 use super::group::Group;
 use super::hold::HoldTable;
 use super::timer::Timer;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::{ConsumeQueue, Flush, OffsetKey, Store, Topic};
+use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store, Topic};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{
     Arc, Mutex, Rank, Signal, Thread, ThreadId, Weak, contain, current_thread, spawn,
@@ -48,6 +49,7 @@ pub(crate) struct Counters {
     pub(crate) delivered: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) panicked: AtomicU64,
+    pub(crate) panicked_filters: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
     pub(crate) failed_commits: AtomicU64,
 }
@@ -197,6 +199,29 @@ impl Core {
         }
     }
 
+    /// Reads messages that pass `filter`, see [`Store::fetch`]. Its predicates run here: no lock
+    /// may be held.
+    pub(crate) fn fetch(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        max_messages: usize,
+        max_bytes: usize,
+        filter: &Filter,
+    ) -> Result<Fetch> {
+        let select = Selection { core: self, filter };
+        self.store.fetch(queue, offset, max_messages, max_bytes, &select)
+    }
+
+    /// Whether a message passes; a panic of a predicate counts, and as no.
+    #[inline]
+    pub(crate) fn passes(&self, filter: &Filter, message: &Delivery<'_>) -> bool {
+        filter.check(message).unwrap_or_else(|Panicked| {
+            self.counters.panicked_filters.fetch_add(1, Ordering::Relaxed);
+            false
+        })
+    }
+
     /// Stores progress that only rises (CONC-11).
     pub(crate) fn commit(&self, key: OffsetKey, offset: u64) -> Result<()> {
         let raised = self.store.offsets.raise(key, offset).inspect_err(|_| {
@@ -322,6 +347,24 @@ impl Core {
             self.store.allocate_step();
             self.store.allocator.wait(self.clock(), None);
         }
+    }
+}
+
+/// A filter as the store applies it.
+struct Selection<'a> {
+    core: &'a Core,
+    filter: &'a Filter,
+}
+
+impl Select for Selection<'_> {
+    #[inline]
+    fn by_hash(&self, tag_hash: i32) -> bool {
+        self.filter.passes_hash(tag_hash)
+    }
+
+    #[inline]
+    fn by_message(&self, message: &Delivery<'_>) -> bool {
+        self.core.passes(self.filter, message)
     }
 }
 

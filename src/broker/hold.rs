@@ -7,12 +7,14 @@
 
 use crate::store::{ConsumeQueue, Store};
 use crate::sync::{Arc, Mutex, Rank};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Somebody who waits for a message. It is told with no lock held.
+/// Somebody who waits for a message. Only what it wants is asked with a lock held, that of the
+/// table.
 pub(crate) trait Waiter: Send + Sync {
-    /// False only if no message with this tag hash is wanted.
-    fn wants(&self, tag_hash: i32) -> bool;
+    /// False only if the message is not wanted. Neither allocates nor runs the user's code.
+    fn wants(&self, message: Arrival) -> bool;
 
     /// Everything from `from`, where it waited, up to `next` has been looked at for it and is not
     /// wanted: progress without being woken.
@@ -20,6 +22,13 @@ pub(crate) trait Waiter: Send + Sync {
 
     /// Reading is worth while from `next` on. The waiter is held no longer.
     fn wake(&self, next: u64);
+}
+
+/// A message that has just been stored, as a waiter looks at it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) tag_hash: i32,
+    pub(crate) position: u64,
 }
 
 /// All waiters of a broker.
@@ -102,23 +111,24 @@ impl HoldTable {
         self.take(queue, |held| Arc::ptr_eq(&held.waiter, waiter)).is_some()
     }
 
-    /// Tells the waiters of a queue that messages with these tag hashes stand from `first` on.
+    /// Tells the waiters of a queue that these messages stand from `first` on.
     pub(crate) fn arrived(
         &self,
         queue: &ConsumeQueue,
         first: u64,
-        hashes: impl ExactSizeIterator<Item = i32> + Clone,
+        messages: impl ExactSizeIterator<Item = Arrival> + Clone,
     ) {
-        let end = first + hashes.len() as u64;
+        let end = first + messages.len() as u64;
         let mut table = self.table.lock();
         let Some(held) = table.held.get_mut(&queue.slot) else { return };
-        let (mut woken, mut passed) = (Vec::new(), Vec::new());
+        // Few queues have more than one group or two.
+        let (mut woken, mut passed) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 2]>::new());
         held.retain_mut(|held| {
             if end <= held.next {
                 return true;
             }
             // What arrived out of order cannot be skipped by looking at this part alone.
-            if held.next != first || hashes.clone().any(|hash| held.waiter.wants(hash)) {
+            if held.next != first || messages.clone().any(|m| held.waiter.wants(m)) {
                 woken.push((held.waiter.clone(), held.next));
                 return false;
             }

@@ -1,7 +1,8 @@
 //! Floor 3: who gets which message. No files and no unsafe code from here on up.
 //!
 //! ```text
-//! handle builder look_up stats  the open directory, as users hold it
+//! handle builder stats          the open directory, as users hold it
+//! look_up browse                what is stored in it, on no group's account
 //! core                          what they share: store, hold table, timer, groups, threads
 //! group assign start            who owns which queue
 //! process_queue run             what an owner has in flight
@@ -9,6 +10,7 @@
 //! ```
 
 pub(crate) mod assign;
+mod browse;
 mod builder;
 pub(crate) mod core;
 pub(crate) mod filter;
@@ -24,6 +26,7 @@ mod stats;
 mod tests;
 pub(crate) mod timer;
 
+pub use browse::Browse;
 pub use builder::BrokerBuilder;
 pub use handle::Broker;
 pub use start::Start;

@@ -36,6 +36,8 @@ pub struct Stats {
     pub failed: u64,
     /// Messages whose listener panicked.
     pub panicked: u64,
+    /// Messages whose [predicate](crate::Filter::predicate) panicked: they count as not wanted.
+    pub panicked_filters: u64,
     /// Reads for listeners that failed, such as at a damaged record: each is tried again after a
     /// second, and [`PushConsumer::last_failure`](crate::PushConsumer::last_failure) tells why.
     pub failed_reads: u64,
@@ -64,6 +66,7 @@ impl Stats {
             delivered: core.counters.delivered.load(Ordering::Relaxed),
             failed: core.counters.failed.load(Ordering::Relaxed),
             panicked: core.counters.panicked.load(Ordering::Relaxed),
+            panicked_filters: core.counters.panicked_filters.load(Ordering::Relaxed),
             failed_reads: core.counters.failed_reads.load(Ordering::Relaxed),
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
         }

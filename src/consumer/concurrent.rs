@@ -9,12 +9,12 @@
 use super::outcome::{Listener, Outcome};
 use crate::broker::core::{Core, Running, thread_error};
 use crate::broker::group::{Group, Member, Owned};
-use crate::broker::hold::Waiter;
+use crate::broker::hold::{Arrival, Waiter};
 use crate::broker::process_queue::{ProcessQueue, Progress};
 use crate::broker::run::{Place, Run};
 use crate::error::Result;
 use crate::queue_id::QueueId;
-use crate::store::{Deliveries, Delivery, DetachedDelivery, FetchStatus};
+use crate::store::{Deliveries, Delivery, DetachedDelivery, FetchStatus, Store};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{
     Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, Weak, channel, contain, spawn,
@@ -28,6 +28,7 @@ pub(super) struct Settings {
     pub(super) threads: usize,
     pub(super) pull_batch: usize,
     pub(super) retry_delay: Duration,
+    pub(super) filter_retries: bool,
 }
 
 // Flow control (PULL-2): more than this in flight, and reading pauses.
@@ -66,6 +67,7 @@ struct OwnedQueue {
     /// Failed messages until their next attempt, by offset: here and not in the timer, which
     /// outlives the consumer.
     failed: Mutex<BTreeMap<u64, DetachedDelivery>>,
+    store: Arc<Store>,
     service: Weak<Service>,
     myself: Weak<Self>,
 }
@@ -156,7 +158,7 @@ impl Service {
                 Work::Retry(queue, offset) => {
                     let failed = queue.failed.lock().remove(&offset);
                     if let Some(message) = failed.filter(|_| queue.window.begin_retry()) {
-                        self.consume(&queue, &message.delivery());
+                        self.retry(&queue, &message.delivery());
                     }
                 }
                 Work::Stop => return,
@@ -179,11 +181,11 @@ impl Service {
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
-        let fetch = match self.core.store.fetch(index, *next, batch, RUN_BYTES, filter) {
+        let fetch = match self.core.fetch(index, *next, batch, RUN_BYTES, filter) {
             Ok(fetch) => fetch,
             Err(error) => {
-                self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
                 self.note_failure(format!("{} from {next} on: {error}", queue.owned.id));
+                self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
                 return self.pull_later(ERROR_DELAY, request);
             }
         };
@@ -236,6 +238,15 @@ impl Service {
                 }
             }
         }
+    }
+
+    /// A message that has failed is not filtered again, unless that is asked for (FILT-4).
+    fn retry(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
+        if self.settings.filter_retries && !self.core.passes(&queue.owned.filter, delivery) {
+            let finished = queue.window.finish(delivery.offset(), delivery.body().len());
+            return self.progress(queue, finished);
+        }
+        self.consume(queue, delivery);
     }
 
     fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
@@ -348,6 +359,7 @@ impl Member for Service {
             owned,
             window: ProcessQueue::new(offset),
             failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
+            store: self.core.store.clone(),
             service,
             myself: myself.clone(),
         });
@@ -370,8 +382,8 @@ impl Member for Service {
 }
 
 impl Waiter for OwnedQueue {
-    fn wants(&self, tag_hash: i32) -> bool {
-        self.owned.filter.passes_hash(tag_hash)
+    fn wants(&self, message: Arrival) -> bool {
+        self.owned.filter.may_pass(&self.store, message)
     }
 
     fn skipped(&self, _from: u64, next: u64) {

@@ -173,7 +173,7 @@ impl PullConsumer {
         }
         let (_, index) = core.queue(queue)?;
         let filter = self.filters.get(queue.topic()).unwrap_or(&Filter::ALL);
-        let fetch = core.store.fetch(&index, offset, max, usize::MAX, filter)?;
+        let fetch = core.fetch(&index, offset, max, usize::MAX, filter)?;
         let status = match fetch.status {
             FetchStatus::Found => PullStatus::Found,
             FetchStatus::NoMatched | FetchStatus::Removing => PullStatus::NoMatchedMessage,

@@ -3,10 +3,11 @@
 
 use crate::broker::core::{Core, Running};
 use crate::broker::group::{Group, Member, Owned};
-use crate::broker::hold::Waiter;
+use crate::broker::hold::{Arrival, Waiter};
+use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::{Deliveries, FetchStatus};
+use crate::store::{Deliveries, FetchStatus, Store};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Alarm, Arc, Mutex, Rank, Weak};
 use std::collections::BTreeMap;
@@ -28,6 +29,13 @@ struct Queues {
     owned: BTreeMap<QueueId, Cursor>,
     /// The queue that the last poll ended with: the next one begins behind it.
     last: Option<QueueId>,
+}
+
+/// What one round over the queues has found.
+struct Read {
+    messages: Deliveries,
+    /// There is more to look at.
+    unread: bool,
 }
 
 /// One owned queue.
@@ -66,9 +74,12 @@ impl PullMember {
         let deadline = clock.moment().plus(timeout);
         loop {
             self.check_open()?;
-            let messages = self.read(most)?;
+            let Read { messages, unread } = self.read(most, deadline)?;
             if !messages.is_empty() || clock.moment() >= deadline {
                 return Ok(messages);
+            }
+            if unread {
+                continue;
             }
             let parked = self.park();
             self.woken.wait(clock, Some(deadline));
@@ -116,55 +127,69 @@ impl PullMember {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Reads from each queue in turn until `most` messages are found or all have been asked. A
-    /// queue that cannot be read holds up no other one.
-    fn read(&self, most: usize) -> Result<Deliveries> {
-        const MOST_BYTES: usize = 16 << 20;
-        let mut queues = self.queues.lock();
-        let Queues { owned, last } = &mut *queues;
-        let mut ids: Vec<QueueId> = owned.keys().cloned().collect();
-        if let Some(last) = last.as_ref() {
+    /// Reads from each queue in turn until `most` messages are found, all have been asked, or a
+    /// filter has passed by so many that the deadline is over. A queue that cannot be read holds up
+    /// no other one.
+    fn read(&self, most: usize, deadline: Moment) -> Result<Read> {
+        let queues = self.queues.lock();
+        let mut ids: Vec<QueueId> = queues.owned.keys().cloned().collect();
+        if let Some(last) = &queues.last {
             let behind = ids.partition_point(|id| id <= last);
             ids.rotate_left(behind);
         }
-        let mut found = Deliveries::none(self.core.store.store_id());
+        drop(queues);
+        let mut read =
+            Read { messages: Deliveries::none(self.core.store.store_id()), unread: false };
         let mut failed = None;
         for id in ids {
-            if found.len() >= most {
+            let overdue = read.unread && self.core.clock().moment() >= deadline;
+            if read.messages.len() >= most || overdue {
                 break;
             }
-            let Some(cursor) = owned.get_mut(&id).filter(|cursor| !cursor.revoked) else {
-                continue;
-            };
-            loop {
-                let Owned { queue, filter, .. } = &cursor.owned;
-                let wanted = most - found.len();
-                let read = self.core.store.fetch(queue, cursor.next, wanted, MOST_BYTES, filter);
-                let fetch = match read {
-                    Ok(fetch) => fetch,
-                    Err(error) => {
-                        failed = Some(error);
-                        break;
-                    }
-                };
-                match fetch.status {
-                    FetchStatus::Found => {
-                        found.append(&fetch.messages);
-                        (cursor.next, cursor.handed_out) = (fetch.next, fetch.next);
-                        *last = Some(id);
-                    }
-                    FetchStatus::NoMatched | FetchStatus::Removing | FetchStatus::TooSmall => {
-                        cursor.pass(&self.core, fetch.next);
-                        continue;
-                    }
-                    FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {}
-                }
-                break;
+            if let Err(error) = self.read_queue(&id, most, &mut read) {
+                failed = Some(error);
             }
         }
         match failed {
-            Some(error) if found.is_empty() => Err(error),
-            _ => Ok(found),
+            Some(error) if read.messages.is_empty() => Err(error),
+            _ => Ok(read),
+        }
+    }
+
+    /// Takes one look at a queue, a bounded number of messages long. Without the lock: predicates
+    /// are the user's.
+    fn read_queue(&self, id: &QueueId, most: usize, read: &mut Read) -> Result<()> {
+        const MOST_BYTES: usize = 16 << 20;
+        loop {
+            let mut queues = self.queues.lock();
+            queues.last = Some(id.clone());
+            let held = queues.owned.get(id).filter(|cursor| !cursor.revoked);
+            let Some((owned, from)) = held.map(|cursor| (cursor.owned.clone(), cursor.next)) else {
+                return Ok(());
+            };
+            drop(queues);
+            let wanted = most - read.messages.len();
+            let fetch = self.core.fetch(&owned.queue, from, wanted, MOST_BYTES, &owned.filter)?;
+            let mut queues = self.queues.lock();
+            let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
+            // Given back meanwhile: its next owner reads the same.
+            let Some(cursor) = held.filter(|cursor| cursor.next == from) else { return Ok(()) };
+            match fetch.status {
+                FetchStatus::Found => {
+                    read.messages.append(&fetch.messages);
+                    (cursor.next, cursor.handed_out) = (fetch.next, fetch.next);
+                }
+                FetchStatus::NoMatched => {
+                    cursor.pass(&self.core, fetch.next);
+                    read.unread |= fetch.next < fetch.max;
+                }
+                FetchStatus::Removing | FetchStatus::TooSmall => {
+                    cursor.pass(&self.core, fetch.next);
+                    continue;
+                }
+                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {}
+            }
+            return Ok(());
         }
     }
 
@@ -216,6 +241,7 @@ impl Member for PullMember {
     fn assign(&self, owned: Owned, offset: u64) {
         let waiter = PolledQueue {
             owned: owned.clone(),
+            store: self.core.store.clone(),
             woken: self.woken.clone(),
             member: self.myself.clone(),
         };
@@ -258,13 +284,14 @@ impl Running for PullMember {
 /// Wakes the poll that waits for one of its queues.
 struct PolledQueue {
     owned: Owned,
+    store: Arc<Store>,
     woken: Arc<Alarm>,
     member: Weak<PullMember>,
 }
 
 impl Waiter for PolledQueue {
-    fn wants(&self, tag_hash: i32) -> bool {
-        self.owned.filter.passes_hash(tag_hash)
+    fn wants(&self, message: Arrival) -> bool {
+        self.owned.filter.may_pass(&self.store, message)
     }
 
     fn skipped(&self, from: u64, next: u64) {

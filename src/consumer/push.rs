@@ -22,6 +22,7 @@ impl Broker {
             threads: cores().max(2),
             pull_batch: 32,
             retry_delay: Duration::from_secs(1),
+            filter_retries: false,
         }
     }
 }
@@ -34,6 +35,7 @@ pub struct PushConsumerBuilder {
     threads: usize,
     pull_batch: usize,
     retry_delay: Duration,
+    filter_retries: bool,
 }
 
 impl PushConsumerBuilder {
@@ -82,6 +84,14 @@ impl PushConsumerBuilder {
         self
     }
 
+    /// Applies the filter to a failed message again before its next delivery, and drops it if it
+    /// does not pass any more (FILT-4). Without this, a message that was delivered once is
+    /// delivered until it succeeds.
+    pub fn filter_retries(mut self) -> Self {
+        self.filter_retries = true;
+        self
+    }
+
     /// Sets how queues are divided among the members; [`Averagely`](crate::Averagely) by default.
     pub fn strategy(mut self, strategy: impl AssignStrategy + 'static) -> Self {
         self.plan.strategy = Arc::new(strategy);
@@ -111,13 +121,13 @@ impl PushConsumerBuilder {
     /// # Errors
     /// As [`start`](Self::start).
     pub fn start_listener(self, listener: impl Listener + 'static) -> Result<PushConsumer> {
-        let Self { plan, threads, pull_batch, retry_delay } = self;
+        let Self { plan, threads, pull_batch, retry_delay, filter_retries } = self;
         check_range("threads", threads, 1, 1000)?;
         check_range("pull_batch", pull_batch, 1, 1024)?;
         let delay = usize::try_from(retry_delay.as_millis()).unwrap_or(usize::MAX);
         check_range("retry_delay in ms", delay, 1, 86_400_000)?;
         let (group, name) = plan.group()?;
-        let settings = Settings { threads, pull_batch, retry_delay };
+        let settings = Settings { threads, pull_batch, retry_delay, filter_retries };
         let core = plan.broker.core();
         let service = Service::start(core, &group, &name, settings, Box::new(listener))?;
         if let Err(error) = plan.join(&group, &name, Kind::Push, &service) {

@@ -65,7 +65,7 @@ impl Deliveries {
         let (file, position) = *self.places.get(index)?;
         let file = self.files.get(file as usize)?;
         let record = file.record(position).ok()?;
-        Some(Delivery { record, file, store_id: self.store_id, retries: 0 })
+        Some(Delivery::new(record, file, self.store_id))
     }
 
     /// The messages in order.
@@ -124,6 +124,16 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
+    #[inline]
+    pub(crate) fn new(record: Record<'a>, file: &'a Arc<LogFile>, store_id: u64) -> Self {
+        Self { record, file, store_id, retries: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn record(&self) -> &Record<'a> {
+        &self.record
+    }
+
     /// The same message for another attempt.
     pub(crate) fn next_attempt(&self) -> DetachedDelivery {
         Self { retries: self.retries + 1, ..*self }.detach()

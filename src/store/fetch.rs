@@ -3,7 +3,7 @@
 use super::Store;
 use super::commit_log::CommitLog;
 use super::consume_queue::ConsumeQueue;
-use super::delivery::Deliveries;
+use super::delivery::{Deliveries, Delivery};
 use super::index_arena;
 use super::log_file::{LogFile, file_of};
 use super::record::{Kind, Record};
@@ -13,12 +13,12 @@ use crate::sync::Arc;
 /// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
 const SCAN: usize = 800;
 
-/// What chooses among messages: first by the hash in the index, then by the record.
+/// What chooses among messages: first by the hash in the index, then by the message itself.
 pub(crate) trait Select {
     /// False only if no message with this tag hash is wanted.
     fn by_hash(&self, tag_hash: i32) -> bool;
     /// Whether the message is wanted.
-    fn by_record(&self, record: &Record<'_>) -> bool;
+    fn by_message(&self, message: &Delivery<'_>) -> bool;
 }
 
 /// How a read ended (STORE-28).
@@ -67,6 +67,17 @@ impl Store {
         select: &impl Select,
     ) -> Result<Fetch> {
         self.log.fetch(queue, offset, max_messages, max_bytes, select)
+    }
+
+    /// What `read` makes of the record at `position`, which has been committed; `None` if it cannot
+    /// be read.
+    pub(crate) fn with_record<R>(
+        &self,
+        position: u64,
+        read: impl FnOnce(&Record<'_>) -> R,
+    ) -> Option<R> {
+        let file = self.log.file(position)?;
+        file.record(position).ok().map(|record| read(&record))
     }
 }
 
@@ -128,7 +139,7 @@ impl CommitLog {
                 Ok(record) if !fits(queue, offset, &record) => {
                     damage = Some((file.name(), entry.position, "the index names another record"));
                 }
-                Ok(record) if select.by_record(&record) => {
+                Ok(record) if select.by_message(&Delivery::new(record, file, self.store_id)) => {
                     bytes += length;
                     messages.push(file, entry.position);
                 }

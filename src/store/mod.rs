@@ -46,7 +46,7 @@ pub(crate) use append::{AppendError, smallest_segment};
 pub(crate) use consume_queue::ConsumeQueue;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
 pub(crate) use draft::{Pending, Source};
-pub(crate) use fetch::{FetchStatus, Select};
+pub(crate) use fetch::{Fetch, FetchStatus, Select};
 pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
 pub use report::{LoweredOffset, RecoveryReport};

@@ -1,6 +1,7 @@
 //! Behaviour through the public API, a module a theme.
 #![allow(missing_docs)]
 
+mod browse;
 mod close;
 mod driven;
 mod durability;
@@ -17,6 +18,7 @@ mod producer;
 mod pull;
 mod push;
 mod seek;
+mod sql;
 mod start;
 mod stuck;
 mod support;

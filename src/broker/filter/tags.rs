@@ -1,3 +1,4 @@
+use super::{FEW, is_among};
 use crate::names::trim;
 use crate::string_hash::string_hash;
 use std::fmt;
@@ -31,11 +32,7 @@ impl Tags {
 
     #[inline]
     pub(super) fn has(&self, tag: &str) -> bool {
-        if self.names.len() <= FEW {
-            self.names.iter().any(|name| **name == *tag)
-        } else {
-            self.names.binary_search_by(|name| (**name).cmp(tag)).is_ok()
-        }
+        is_among(&self.names, tag)
     }
 }
 
@@ -44,9 +41,6 @@ impl fmt::Display for Tags {
         f.write_str(&self.names.join(" || "))
     }
 }
-
-/// Up to this many, looking at each is quicker than searching.
-const FEW: usize = 8;
 
 fn sorted<T: Ord>(mut items: Vec<T>) -> Vec<T> {
     items.sort_unstable();

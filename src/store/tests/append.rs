@@ -244,7 +244,7 @@ fn store_31_one_read_goes_on_across_the_blocks_of_the_index() {
         fn by_hash(&self, tag_hash: i32) -> bool {
             tag_hash == self.0
         }
-        fn by_record(&self, _: &Record<'_>) -> bool {
+        fn by_message(&self, _: &Delivery<'_>) -> bool {
             true
         }
     }

@@ -30,7 +30,7 @@ impl Select for All {
     fn by_hash(&self, _: i32) -> bool {
         true
     }
-    fn by_record(&self, _: &Record<'_>) -> bool {
+    fn by_message(&self, _: &Delivery<'_>) -> bool {
         true
     }
 }
