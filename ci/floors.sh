@@ -13,7 +13,7 @@ on_floor 0 sync error message message_id queue_id placement properties names str
 on_floor 1 storage
 on_floor 2 store
 on_floor 3 broker
-on_floor 4 producer consumer
+on_floor 4 producer consumer reader
 
 walled="src/storage/region.rs src/storage/segment.rs"
 

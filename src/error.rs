@@ -204,7 +204,8 @@ impl fmt::Display for Error {
             ),
             Self::Corrupt { file, position, reason } => write!(
                 f,
-                "{} is damaged at {position}: {reason}; restore it from a backup or move it away",
+                "{} is damaged at {position}: {reason}; restore it from a backup, or open the directory \
+                 with Recovery::Salvage",
                 file.display()
             ),
             Self::Version { file, found, supported } => write!(

@@ -61,6 +61,7 @@ mod placement;
 mod producer;
 mod properties;
 mod queue_id;
+mod reader;
 mod storage;
 mod store;
 mod string_hash;
@@ -83,9 +84,10 @@ pub use message::{Message, Receipt};
 pub use message_id::MessageId;
 pub use producer::{PendingSend, Producer, SendHook};
 pub use queue_id::QueueId;
+pub use reader::Reader;
 pub use store::{
-    Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Flush, LoweredOffset,
-    RecoveryReport,
+    Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault, Flush,
+    LostMessages, LoweredOffset, Recovery, RecoveryReport, Verification,
 };
 
 /// What the targets in `fuzz/` run.

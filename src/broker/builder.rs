@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::storage::{Directory, Storage};
-use crate::store::{Flush, Store, StoreConfig, smallest_segment};
+use crate::store::{Flush, Recovery, RecoveryReport, Store, StoreConfig, smallest_segment};
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +26,7 @@ pub struct BrokerBuilder {
     dir: PathBuf,
     flush: Flush,
     max_unflushed_bytes: u64,
+    recovery: Recovery,
     segment_bytes: u64,
     max_body_bytes: usize,
     auto_create_queues: u16,
@@ -41,6 +42,7 @@ impl BrokerBuilder {
             dir: dir.to_owned(),
             flush: Flush::Every(Duration::from_millis(500)),
             max_unflushed_bytes: 256 << 20,
+            recovery: Recovery::Strict,
             segment_bytes: 64 << 20,
             max_body_bytes: MAX_BODY,
             auto_create_queues: 4,
@@ -62,6 +64,13 @@ impl BrokerBuilder {
     /// awaits it.
     pub fn max_unflushed_bytes(mut self, bytes: u64) -> Self {
         self.max_unflushed_bytes = bytes;
+        self
+    }
+
+    /// Sets what to do about damage that no crash explains; by default opening fails, see
+    /// [`Recovery`].
+    pub fn recovery(mut self, recovery: Recovery) -> Self {
+        self.recovery = recovery;
         self
     }
 
@@ -111,27 +120,48 @@ impl BrokerBuilder {
     /// was found cannot be read, brought into order and made durable.
     pub fn open(self) -> Result<Broker> {
         self.check()?;
-        let dir = &self.dir;
-        let storage = Directory::new(dir).map_err(|source| {
-            let file = dir.clone();
-            Error::Io { action: "create", file, source }
-        })?;
-        self.open_on(Arc::new(storage))
+        let storage = self.directory()?;
+        self.open_on(storage)
     }
 
     /// Opens what `storage` holds.
     pub(crate) fn open_on(self, storage: Arc<dyn Storage>) -> Result<Broker> {
         let body = self.check()?;
-        let config = StoreConfig {
-            segment_bytes: self.segment_bytes,
-            flush: self.flush,
-            max_unflushed: self.max_unflushed_bytes,
-        };
-        let store = Store::open(storage, config, self.clock)?;
+        let store = self.store(storage, false)?;
         let auto_create_queues = self.auto_create_queues;
         let label = self.label.into();
         let core = Core::start(store, Settings { max_body: body, auto_create_queues, label })?;
         Ok(Broker::new(core))
+    }
+
+    /// Reads and verifies the whole log, builds everything anew that is derived from it, and leaves
+    /// the directory closed. Damage of the log itself is an error, unless
+    /// [`Recovery::Salvage`] is set.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and as [`Broker::close`].
+    pub fn repair(self) -> Result<RecoveryReport> {
+        self.check()?;
+        let store = self.store(self.directory()?, true)?;
+        store.close()?;
+        Ok(store.report().clone())
+    }
+
+    fn directory(&self) -> Result<Arc<dyn Storage>> {
+        let made = Directory::new(&self.dir);
+        let failed = |source| Error::Io { action: "create", file: self.dir.clone(), source };
+        Ok(Arc::new(made.map_err(failed)?))
+    }
+
+    fn store(&self, storage: Arc<dyn Storage>, rebuild: bool) -> Result<Store> {
+        let config = StoreConfig {
+            segment_bytes: self.segment_bytes,
+            flush: self.flush,
+            max_unflushed: self.max_unflushed_bytes,
+            recovery: self.recovery,
+            rebuild,
+        };
+        Store::open(storage, config, self.clock.clone())
     }
 
     fn check(&self) -> Result<usize> {

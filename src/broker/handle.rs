@@ -6,7 +6,7 @@ use super::stats::Stats;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::queue_id::QueueId;
-use crate::store::{OffsetKey, RecoveryReport};
+use crate::store::{OffsetKey, RecoveryReport, Verification};
 use crate::sync::Arc;
 use std::path::Path;
 
@@ -151,6 +151,45 @@ impl Broker {
     /// recovers.
     pub fn close(&self) -> Result<()> {
         self.core().close()
+    }
+
+    /// Reads and checks everything in the directory: every record, the index, the committed
+    /// offsets, the tables. It changes nothing, and nothing waits for it.
+    ///
+    /// # Errors
+    /// `Io` or `Version` if a file cannot be read; what is wrong in a file is in the result. `Closed`.
+    pub fn verify(&self) -> Result<Verification> {
+        if self.core().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.core().store.verify()
+    }
+
+    /// Copies the directory to `path`, which must not exist yet, while producers and consumers go
+    /// on: everything that was sent and committed before the call, and perhaps some of what comes
+    /// during it. The copy is read and verified before it gets its name, so it is whole or not
+    /// there; while it is made, and if the process is killed meanwhile, it is called
+    /// `<path>.partial-<n>`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let (path, copy) = (dir.path().join("data"), dir.path().join("copy"));
+    /// use rocklet::{Broker, Message};
+    /// let broker = Broker::open(path)?;
+    /// broker.producer().send(&Message::new("orders", b"paid"))?;
+    /// broker.backup(&copy)?;
+    /// assert_eq!(Broker::open(copy)?.topics(), ["orders"]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Io` if `path` exists or cannot be made, `DiskFull`, `Corrupt` if something in the log cannot
+    /// be read, `Closed`. Nothing is left behind then.
+    pub fn backup(&self, path: impl AsRef<Path>) -> Result<()> {
+        if self.core().is_closed() {
+            return Err(Error::Closed);
+        }
+        self.core().store.backup(path.as_ref())
     }
 
     /// What opening the directory had to do.

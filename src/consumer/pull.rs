@@ -9,7 +9,7 @@ use crate::broker::group::Kind;
 use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::{Deliveries, FetchStatus};
+use crate::store::{Deliveries, Fetch, FetchStatus};
 use crate::sync::Arc;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -174,17 +174,7 @@ impl PullConsumer {
         let (_, index) = core.queue(queue)?;
         let filter = self.filters.get(queue.topic()).unwrap_or(&Filter::ALL);
         let fetch = core.fetch(&index, offset, max, usize::MAX, filter)?;
-        let status = match fetch.status {
-            FetchStatus::Found => PullStatus::Found,
-            FetchStatus::NoMatched | FetchStatus::Removing => PullStatus::NoMatchedMessage,
-            FetchStatus::AtEnd => PullStatus::NoNewMessage,
-            FetchStatus::Empty if offset == 0 => PullStatus::NoNewMessage,
-            FetchStatus::Empty | FetchStatus::TooSmall | FetchStatus::Beyond => {
-                PullStatus::OffsetIllegal
-            }
-        };
-        let (next, min, max) = (fetch.next, fetch.min, fetch.max);
-        Ok(Pull { status, messages: fetch.messages, next, min, max })
+        Ok(Pull::new(fetch, offset))
     }
 
     /// Leaves the group. What was polled and not committed is delivered again, to whoever gets
@@ -220,6 +210,23 @@ pub struct Pull {
     pub min: u64,
     /// The offset that the next message of the queue will get.
     pub max: u64,
+}
+
+impl Pull {
+    /// What reading from `offset` on has found (STORE-32).
+    pub(crate) fn new(fetch: Fetch, offset: u64) -> Self {
+        let status = match fetch.status {
+            FetchStatus::Found => PullStatus::Found,
+            FetchStatus::NoMatched | FetchStatus::Removing => PullStatus::NoMatchedMessage,
+            FetchStatus::AtEnd => PullStatus::NoNewMessage,
+            FetchStatus::Empty if offset == 0 => PullStatus::NoNewMessage,
+            FetchStatus::Empty | FetchStatus::TooSmall | FetchStatus::Beyond => {
+                PullStatus::OffsetIllegal
+            }
+        };
+        let Fetch { messages, next, min, max, .. } = fetch;
+        Self { status, messages, next, min, max }
+    }
 }
 
 /// How a pull ended (STORE-32).

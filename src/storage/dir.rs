@@ -7,7 +7,7 @@ use crate::sync::{Arc, Mutex, Rank};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A directory of the file system.
@@ -15,19 +15,34 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Directory {
     path: PathBuf,
     lock: Mutex<Option<File>>,
+    read_only: bool,
 }
 
 impl Directory {
     /// Uses `path`, creating it and its parents if they are missing.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         make_durably(path)?;
-        let lock = Mutex::new(Rank::Lifecycle, None);
-        Ok(Self { path: path.to_owned(), lock })
+        Ok(Self { path: path.to_owned(), lock: Self::no_lock(), read_only: false })
+    }
+
+    /// Uses `path` without ever changing anything in it.
+    pub(crate) fn read_only(path: &Path) -> Self {
+        Self { path: path.to_owned(), lock: Self::no_lock(), read_only: true }
+    }
+
+    fn no_lock() -> Mutex<Option<File>> {
+        Mutex::new(Rank::Lifecycle, None)
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        let refused = io::Error::new(io::ErrorKind::PermissionDenied, "opened for reading alone");
+        if self.read_only { Err(refused) } else { Ok(()) }
     }
 }
 
 impl Storage for Directory {
     fn lock(&self) -> io::Result<bool> {
+        self.check_writable()?;
         let mut options = OpenOptions::new();
         let file = options.create(true).truncate(false).write(true).open(self.path("LOCK"))?;
         match file.try_lock() {
@@ -48,6 +63,7 @@ impl Storage for Directory {
     }
 
     fn make_folder(&self, folder: &str) -> io::Result<()> {
+        self.check_writable()?;
         match fs::create_dir(self.path(folder)) {
             // Whoever made it may have been killed before the sync.
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -70,16 +86,34 @@ impl Storage for Directory {
     }
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
-        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
-        Ok(Arc::new(RealFile { file }))
+        let writable = !self.read_only;
+        let file = OpenOptions::new().read(true).write(writable).open(self.path(name))?;
+        Ok(Arc::new(RealFile { file, shared: self.read_only }))
+    }
+
+    fn open_shared(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        let path = self.path(name);
+        let file = File::open(&path)?;
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Locked too late if the name has come to mean another file.
+        let (locked, named) = (file.metadata()?, fs::metadata(&path)?);
+        if (locked.dev(), locked.ino()) != (named.dev(), named.ino()) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(Arc::new(RealFile { file, shared: true }))
     }
 
     fn create(&self, name: &str, len: u64) -> io::Result<Arc<dyn StorageFile>> {
+        self.check_writable()?;
         let path = self.path(name);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
         match reserve(&file, len) {
-            Ok(()) => Ok(Arc::new(RealFile { file })),
+            Ok(()) => Ok(Arc::new(RealFile { file, shared: false })),
             Err(error) => {
                 // The blocks that were had go back at once, so that others can use them.
                 let _ = fs::remove_file(&path);
@@ -90,10 +124,12 @@ impl Storage for Directory {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         debug_assert_eq!(folder_of(from), folder_of(to));
+        self.check_writable()?;
         fs::rename(self.path(from), self.path(to))
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         fs::remove_file(self.path(name))
     }
 
@@ -125,6 +161,8 @@ impl Storage for Directory {
 #[derive(Debug)]
 struct RealFile {
     file: File,
+    /// Opened for reading alone.
+    shared: bool,
 }
 
 impl StorageFile for RealFile {
@@ -149,8 +187,14 @@ impl StorageFile for RealFile {
     }
 
     fn map(&self) -> io::Result<Region> {
+        let options = memmap2::MmapOptions::new();
+        if self.shared {
+            // The lock lives as long as the mapping.
+            let map = options.map_raw_read_only(&self.file)?;
+            return Ok(Region::lent(map, self.file.try_clone()?));
+        }
         // The mapping outlives the descriptor: it keeps the file open by itself.
-        Ok(Region::mapped(memmap2::MmapOptions::new().map_raw(&self.file)?))
+        Ok(Region::mapped(options.map_raw(&self.file)?))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {
@@ -211,7 +255,6 @@ fn write_zeroes(file: &File, len: u64) -> io::Result<()> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::os::unix::fs::MetadataExt;
 
     #[test]
     fn a_created_file_has_all_its_blocks() {
@@ -251,6 +294,34 @@ mod tests {
         let storage = Directory::new(dir.path()).unwrap();
         assert!(storage.create("huge", 1 << 60).is_err());
         assert_eq!(storage.list("").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_directory_for_reading_alone_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        Directory::new(dir.path()).unwrap().create("a", 64).unwrap();
+        let storage = Directory::read_only(dir.path());
+        assert!(storage.lock().is_err() && storage.make_folder("meta").is_err());
+        assert!(storage.create("b", 1).is_err() && storage.rename("a", "b").is_err());
+        assert!(storage.unlink("a").is_err());
+        let file = storage.open("a").unwrap();
+        assert!(file.write_at(0, b"x").is_err() && file.truncate(0).is_err());
+        assert_eq!(file.map().unwrap().len(), 64);
+        assert_eq!(storage.list("").unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn a_shared_file_is_locked_as_long_as_it_is_mapped() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Directory::new(dir.path()).unwrap();
+        storage.create("a", 64).unwrap();
+        let region = storage.open_shared("a").unwrap().map().unwrap();
+        let owner = File::open(storage.path("a")).unwrap();
+        assert!(matches!(owner.try_lock(), Err(TryLockError::WouldBlock)));
+        drop(region);
+        owner.try_lock().unwrap();
+        let refused = storage.open_shared("a").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]

@@ -6,10 +6,12 @@
 mod dir;
 mod region;
 mod segment;
+mod staging;
 
 pub(crate) use dir::Directory;
 pub(crate) use region::Region;
 pub(crate) use segment::{Backing, Carver, Segment, SegmentWriter, recycle};
+pub(crate) use staging::Staging;
 
 use crate::sync::Arc;
 use std::fmt::Debug;
@@ -35,6 +37,15 @@ pub(crate) trait Storage: Debug + Send + Sync {
 
     /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Arc<dyn StorageFile>>;
+
+    /// Opens an existing file for reading alone, while its owner may be writing to it. As long as it
+    /// or a region mapped from it lives, the owner does not use the file for anything else.
+    ///
+    /// # Errors
+    /// `WouldBlock` or `NotFound` if the owner is just about to.
+    fn open_shared(&self, name: &str) -> io::Result<Arc<dyn StorageFile>> {
+        self.open(name)
+    }
 
     /// Creates a file of `len` bytes, all zero and all backed by blocks, or nothing: after a
     /// failure the name is free again. The name is durable only after `sync_folder`.

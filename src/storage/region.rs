@@ -5,13 +5,15 @@
 //! unsafe methods here and under the invariants of its module.
 //!
 //! Invariants:
-//! - R1 `start` points to `len` readable and writable bytes for as long as the owner lives;
+//! - R1 `start` points to `len` readable bytes, writable unless lent, for as long as the owner lives;
 //!   the owner lives as long as the region and is never moved out of it.
 //! - R2 whoever writes to the memory reaches it through this region alone: the file is locked
 //!   against other brokers, and its broker maps it once. A broker that was closed may still lend
 //!   what it had published: a file of an earlier life is written to above that end only, and never
 //!   recycled. Changes of a mapped file by foreign programs are outside the contract of the crate,
 //!   as for every mapped store.
+//!   What is lent by another process is only read: a store into it would be a fatal signal. Bytes
+//!   that the other process may still be writing are copied out, and believed once checked.
 //! - R3 every access is bounds-checked here, in release builds too.
 
 #![allow(unsafe_code)]
@@ -36,6 +38,8 @@ pub(crate) struct Region {
 
 enum Owner {
     Mapped(memmap2::MmapRaw),
+    /// For reading alone, with the file that keeps its owner from using it for anything else.
+    Lent(#[allow(dead_code)] memmap2::MmapRaw, #[allow(dead_code)] std::fs::File),
     #[cfg(test)]
     // Words, so that a region is at least 8-byte aligned like a mapping.
     Heap(#[allow(dead_code)] Box<[std::cell::UnsafeCell<u64>]>),
@@ -51,6 +55,13 @@ impl Region {
     pub(super) fn mapped(map: memmap2::MmapRaw) -> Self {
         let (start, len) = (map.as_mut_ptr(), map.len());
         Self::new(start, len, Owner::Mapped(map))
+    }
+
+    /// A region over a file that belongs to another process and was mapped for reading alone;
+    /// `file` is what holds the lock.
+    pub(super) fn lent(map: memmap2::MmapRaw, file: std::fs::File) -> Self {
+        let (start, len) = (map.as_mut_ptr(), map.len());
+        Self::new(start, len, Owner::Lent(map, file))
     }
 
     /// A zeroed region on the heap.
@@ -132,6 +143,18 @@ impl Region {
         unsafe { std::slice::from_raw_parts(self.start.add(range.start), range.len()) }
     }
 
+    /// Copies the bytes from `at` on to `out`, while another process may be writing them.
+    ///
+    /// # Safety
+    /// No thread of this process writes to them meanwhile.
+    pub(super) unsafe fn copy_to(&self, at: usize, out: &mut [u8]) {
+        self.check(at, out.len());
+        self.note_read(&(at..at + out.len()));
+        // SAFETY: in bounds by the check (R1, R3), and not overlapping `out`, which is exclusive.
+        // Bytes that another process writes meanwhile are bytes of some value (R2).
+        unsafe { std::ptr::copy_nonoverlapping(self.start.add(at), out.as_mut_ptr(), out.len()) }
+    }
+
     /// Makes `range` durable if the region is a mapped file.
     pub(super) fn sync(&self, range: Range<usize>) -> std::io::Result<()> {
         self.check(range.start, range.len());
@@ -142,6 +165,7 @@ impl Region {
                 detach(map, &range);
                 map.flush_range(range.start, range.len())
             }
+            Owner::Lent(..) => Ok(()),
             #[cfg(test)]
             Owner::Heap(_) => Ok(()),
         }
@@ -152,6 +176,7 @@ impl Region {
         self.check(range.start, range.len());
         match &self.owner {
             Owner::Mapped(map) => detach(map, &range),
+            Owner::Lent(..) => {}
             #[cfg(test)]
             Owner::Heap(_) => {}
         }
@@ -164,6 +189,7 @@ impl Region {
             Owner::Mapped(map) => {
                 let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());
             }
+            Owner::Lent(..) => {}
             #[cfg(test)]
             Owner::Heap(_) => {}
         }

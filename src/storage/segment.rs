@@ -139,6 +139,23 @@ impl SegmentWriter {
         }
     }
 
+    /// Copies bytes at or above the cursor, `at` bytes from it: what another process may be writing.
+    ///
+    /// # Panics
+    /// When they are not there: callers look at `remaining` first.
+    pub(crate) fn copy_ahead(&self, at: usize, out: &mut [u8]) {
+        assert!(out.len() <= self.remaining().saturating_sub(at), "copy beyond a segment");
+        let segment = &*self.segment;
+        // SAFETY: at or above `published` in this segment (S1): of this process the one writer
+        // alone could write there (S2), and it is borrowed.
+        unsafe { segment.region.copy_to(segment.start + self.cursor + at, out) }
+    }
+
+    /// Counts the next `len` bytes as written, whatever they hold.
+    pub(crate) fn skip(&mut self, len: usize) {
+        self.cursor += len.min(self.remaining());
+    }
+
     /// Counts the rest as written, whatever it holds.
     pub(crate) fn skip_rest(&mut self) {
         self.cursor = self.segment.capacity;
@@ -187,6 +204,16 @@ impl Carver {
         // SAFETY: what is not carved belongs to the carver alone (S1), and `&mut self` keeps it
         // from being carved or written while the slice lives.
         Some(unsafe { self.region.read_shared(range) })
+    }
+
+    /// Writes over bytes that are not carved yet; `at` counts from the end of the carved part.
+    ///
+    /// # Panics
+    /// When they are not there.
+    pub(crate) fn patch(&mut self, at: usize, bytes: &[u8]) {
+        assert!(bytes.len() <= self.left().saturating_sub(at), "patch beyond a region");
+        // SAFETY: as in `peek`; `bytes` is not a slice of this region, since `&mut self` ends those.
+        unsafe { self.region.write_shared(self.next + at, bytes) }
     }
 
     /// A handle that makes all segments of the region durable at once.

@@ -48,6 +48,17 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// An entry that leads past a message which is lost: it names the record that covers it.
+    pub(crate) fn lost(position: u64) -> Self {
+        Self { position, length: 0, tag_hash: 0 }
+    }
+
+    /// Whether the message is lost.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.length == 0
+    }
+
     #[inline]
     pub(crate) fn encode(&self) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];

@@ -121,7 +121,7 @@ impl CommitLog {
                 return false;
             }
             scanned += 1;
-            if !select.by_hash(entry.tag_hash) {
+            if entry.is_lost() || !select.by_hash(entry.tag_hash) {
                 return true;
             }
             if file.is_none_or(|f| entry.position < f.base || entry.position >= f.end()) {

@@ -5,6 +5,9 @@ use crate::error::Result;
 use crate::storage::Storage;
 use crate::sync::Arc;
 
+const FILE: &str = "meta/flushed";
+const KIND: [u8; 4] = *b"flsh";
+
 /// How far the log was known to be durable, and in which life of the machine: what recovery needs
 /// to tell a torn tail from damage.
 ///
@@ -24,7 +27,7 @@ impl FlushedMark {
     ) -> Result<(Self, Option<Flushed>)> {
         let boot_id = storage.boot_id();
         let initial = encode(0, boot_id);
-        let (slots, value) = Slots::open(storage, "meta/flushed", *b"flsh", store_id, &initial)?;
+        let (slots, value) = Slots::open(storage, FILE, KIND, store_id, &initial)?;
         let said = value.map(|value| {
             let mut boot = [0; 16];
             boot.copy_from_slice(&value[8..24]);
@@ -33,6 +36,12 @@ impl FlushedMark {
             Flushed { position: super::record::u64_at(&value, 0), same_boot }
         });
         Ok((Self { slots, boot_id }, said))
+    }
+
+    /// The position that the mark names, read without changing anything.
+    pub(crate) fn read(storage: &dyn Storage, store_id: u64) -> Result<u64> {
+        let value = Slots::read(storage, FILE, KIND, store_id)?;
+        Ok(value.map_or(0, |value| super::record::u64_at(&value, 0)))
     }
 
     pub(crate) fn set(&mut self, position: u64) -> Result<()> {

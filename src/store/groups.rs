@@ -38,6 +38,21 @@ impl Groups {
         Ok(Self { state: Mutex::new(Rank::TopicTable, state), found })
     }
 
+    /// How many groups the table has, read without changing anything.
+    pub(crate) fn read(storage: &dyn Storage, store_id: u64) -> Result<u64> {
+        let mut groups = 0;
+        Table::read(storage, FILE, KIND, store_id, |_| groups += 1)?;
+        Ok(groups)
+    }
+
+    /// The names of all groups, by their numbers.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut names: Vec<_> = state.numbers.iter().collect();
+        names.sort_unstable_by_key(|(_, number)| **number);
+        names.into_iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// Refuses a table that lacks groups of which offsets are stored: their numbers would be given
     /// again. Refuses offsets that are gone as a whole: there is room for some before a group is.
     pub(crate) fn check(&self, storage: &dyn Storage, offsets: &Offsets) -> Result<()> {

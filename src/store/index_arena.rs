@@ -9,7 +9,7 @@ use super::checkpoint::Bounds;
 use super::files::{HEAD, Head, IMPOSSIBLE, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::Result;
-use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, recycle};
+use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, StorageFile, recycle};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::BTreeMap;
 
@@ -92,44 +92,43 @@ impl IndexArena {
             return Err(corrupt(&**storage, FOLDER, 0, "an index file is missing or foreign"));
         }
         for name in names {
-            let failed = |action, source| io_error(&**storage, action, &name, source);
-            let file = storage.open(&name).map_err(|e| failed("open", e))?;
-            if file.len().map_err(|e| failed("measure", e))? == 0 {
-                return Err(corrupt(&**storage, &name, 0, "the file is empty"));
-            }
-            let mut carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
-            let size = carver.left();
-            let head = carver.peek(0..HEAD.min(size)).unwrap_or_default();
-            let head = Head::decode(&**storage, &name, KIND, head)?;
-            let block = usize::try_from(head.number).unwrap_or(0);
-            if head.store_id != store_id
-                || head.size != size as u64
-                || !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block)
-            {
-                return Err(corrupt(&**storage, &name, 0, "the head does not fit the file"));
-            }
-            carver.carve(HEAD, HEAD);
-            state.files.push(carver.backing());
+            let file = storage.open(&name).map_err(|e| io_error(&**storage, "open", &name, e))?;
+            let (block, backing, free) =
+                blocks_of(&**storage, store_id, &name, &*file, trust, &mut found)?;
+            state.files.push(backing);
             let class = state.classes.entry(block).or_default();
             class.files += 1;
-            while carver.left() >= block {
-                let bytes = carver.peek(0..block).unwrap_or_default();
-                let Some(head) = BlockHead::decode(store_id, bytes) else {
-                    // Never used, freed, or torn while it was being given away.
-                    class.free.extend(carver.carve(block, 0));
-                    continue;
-                };
-                let entries = trust.entries(&head, &bytes[BLOCK_HEAD..]);
-                if let Some(mut writer) = carver.carve(block, BLOCK_HEAD + entries * ENTRY) {
-                    if matches!(trust, Trust::Below(_)) {
-                        writer.zero_rest();
-                    }
-                    found.push(FoundBlock { head, writer });
-                }
-            }
+            class.free.extend(free);
+        }
+        if matches!(trust, Trust::Below(_)) {
+            found.iter_mut().for_each(|block| block.writer.zero_rest());
         }
         let state = Mutex::new(Rank::Grow, state);
         Ok((Self { storage: storage.clone(), store_id, first_file, state }, found))
+    }
+
+    /// The blocks of another process's index files, for reading alone; there must be `expected`
+    /// files, or more that were made since.
+    ///
+    /// # Errors
+    /// `Corrupt` if a file is missing or damaged.
+    pub(crate) fn read(
+        storage: &dyn Storage,
+        store_id: u64,
+        expected: u64,
+        trust: Trust<'_>,
+    ) -> Result<Vec<FoundBlock>> {
+        let mut found = Vec::new();
+        let names = list(storage)?;
+        if (names.len() as u64) < expected {
+            return Err(corrupt(storage, FOLDER, 0, "an index file is missing"));
+        }
+        for name in names {
+            let file =
+                storage.open_shared(&name).map_err(|e| io_error(storage, "open", &name, e))?;
+            blocks_of(storage, store_id, &name, &*file, trust, &mut found)?;
+        }
+        Ok(found)
     }
 
     /// A fresh block for the entries of a queue from offset `head.first`; `previous` is the
@@ -214,6 +213,47 @@ impl IndexArena {
     }
 }
 
+/// Adds the blocks of a file that belong to a queue to `found`; returns the length of its blocks,
+/// and those that belong to none.
+fn blocks_of(
+    storage: &dyn Storage,
+    store_id: u64,
+    name: &str,
+    file: &dyn StorageFile,
+    trust: Trust<'_>,
+    found: &mut Vec<FoundBlock>,
+) -> Result<(usize, Backing, Vec<SegmentWriter>)> {
+    let failed = |action, source| io_error(storage, action, name, source);
+    if file.len().map_err(|e| failed("measure", e))? == 0 {
+        return Err(corrupt(storage, name, 0, "the file is empty"));
+    }
+    let mut carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
+    let size = carver.left();
+    let head = carver.peek(0..HEAD.min(size)).unwrap_or_default();
+    let head = Head::decode(storage, name, KIND, head)?;
+    let block = usize::try_from(head.number).unwrap_or(0);
+    if head.store_id != store_id
+        || head.size != size as u64
+        || !(SMALLEST_BLOCK..=LARGEST_BLOCK).contains(&block)
+    {
+        return Err(corrupt(storage, name, 0, "the head does not fit the file"));
+    }
+    carver.carve(HEAD, HEAD);
+    let mut free = Vec::new();
+    while carver.left() >= block {
+        let bytes = carver.peek(0..block).unwrap_or_default();
+        let Some(head) = BlockHead::decode(store_id, bytes) else {
+            // Never used, freed, or torn while it was being given away.
+            free.extend(carver.carve(block, 0));
+            continue;
+        };
+        let entries = trust.entries(&head, &bytes[BLOCK_HEAD..]);
+        let writer = carver.carve(block, BLOCK_HEAD + entries * ENTRY);
+        found.extend(writer.map(|writer| FoundBlock { head, writer }));
+    }
+    Ok((block, carver.backing(), free))
+}
+
 /// Removes all index files, durably: the first step of a rebuild.
 pub(crate) fn remove_all(storage: &dyn Storage) -> Result<()> {
     for name in list(storage)? {
@@ -273,7 +313,10 @@ impl Trust<'_> {
                 let mut last = 0;
                 let rising = entries.iter().take_while(|entry| {
                     let position = u64_at(&entry[..], 0);
-                    let trusted = position > last && position < limit;
+                    // Several lost messages are covered by one record.
+                    let next = position > last
+                        || (position == last && position > 0 && u32_at(&entry[..], 8) == 0);
+                    let trusted = next && position < limit;
                     last = position;
                     trusted
                 });

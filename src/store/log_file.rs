@@ -112,6 +112,24 @@ pub(super) fn create(
     Ok(Carver::new(region).carve(size as usize, HEAD).expect("a whole region can be carved"))
 }
 
+/// Puts a file with `content` behind its head in the place of whatever is there: complete and
+/// durable before it bears its name.
+pub(super) fn replace(
+    storage: &dyn Storage,
+    place: Place,
+    size: u64,
+    content: &[u8],
+) -> Result<()> {
+    let name = file_name(place.base);
+    let failed = |action, source| io_error(storage, action, &name, source);
+    let file = storage.create(UNPLACED, size).map_err(|e| failed("create", e))?;
+    let wrote = file.write_at(0, &place.head(size));
+    let wrote = wrote.and_then(|()| file.write_at(HEAD as u64, content));
+    wrote.map_err(|e| failed("write", e))?;
+    file.sync().map_err(|e| failed("sync", e))?;
+    rename(storage, UNPLACED, place)
+}
+
 /// Gives a dropped file's memory a new place: the head first, then the name.
 pub(super) fn reuse(
     storage: &dyn Storage,
@@ -143,4 +161,15 @@ fn discard(storage: &dyn Storage, from: &str, place: Place) {
 
 pub(super) fn file_name(base: u64) -> String {
     format!("{FOLDER}/{base:020}")
+}
+
+/// The base that a file name tells, without the folder.
+pub(super) fn base_of(name: &str) -> Option<u64> {
+    name.parse().ok().filter(|_| name.len() == 20)
+}
+
+/// The bases of all files that have a place, ascending.
+pub(super) fn bases(storage: &dyn Storage) -> Result<Vec<u64>> {
+    let names = storage.list(FOLDER).map_err(|e| io_error(storage, "list", FOLDER, e))?;
+    Ok(names.iter().filter_map(|name| base_of(name)).collect())
 }

@@ -4,13 +4,18 @@
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
 //! flush(flush_gate)  retain
-//! recover(scan, rebuild)  checkpoint  topics  groups  offsets         what outlives the process
+//! recover(scan, salvage, rebuild)  checkpoint                         opening
+//! topics  groups  offsets                                             what outlives the process
+//! follow  check  backup                                               beside the broker
 //! ```
 
 mod append;
+mod backup;
+mod check;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
+mod cut;
 mod delivery;
 mod draft;
 mod fetch;
@@ -18,6 +23,8 @@ mod files;
 mod flush;
 mod flush_gate;
 mod flushed_mark;
+mod follow;
+mod followed_queue;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod fuzzing;
 mod groups;
@@ -32,6 +39,7 @@ mod record;
 mod recover;
 mod report;
 mod retain;
+mod salvage;
 mod scan;
 mod slots;
 mod table;
@@ -43,13 +51,16 @@ mod topics;
 pub(crate) mod tests;
 
 pub(crate) use append::{AppendError, smallest_segment};
+pub(crate) use check::check;
+pub use check::{Fault, Verification};
 pub(crate) use consume_queue::ConsumeQueue;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
 pub(crate) use draft::{Pending, Source};
 pub(crate) use fetch::{Fetch, FetchStatus, Select};
+pub(crate) use follow::Follower;
 pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
-pub use report::{LoweredOffset, RecoveryReport};
+pub use report::{Boot, Damage, LostMessages, LoweredOffset, RecoveryReport};
 pub(crate) use tail::Appended;
 pub use time_search::Edge;
 pub(crate) use topics::Topic;
@@ -100,6 +111,18 @@ pub enum Flush {
     EveryMessage,
 }
 
+/// What opening a directory does about damage that no crash explains. What a crash leaves is put in
+/// order in either case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// It fails with file and position, and changes nothing.
+    #[default]
+    Strict,
+    /// The whole log is read. What is damaged is cut out and kept in the folder `cut`, every sound
+    /// message on both sides stays, and the report tells what was lost.
+    Salvage,
+}
+
 /// The settings of a store, already checked.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreConfig {
@@ -107,6 +130,9 @@ pub(crate) struct StoreConfig {
     pub(crate) flush: Flush,
     /// Bytes of the log that may await a flush; an append that would add to more waits for one.
     pub(crate) max_unflushed: u64,
+    pub(crate) recovery: Recovery,
+    /// Build what is derived from the log anew, whatever is there.
+    pub(crate) rebuild: bool,
 }
 
 impl StoreConfig {
@@ -180,7 +206,7 @@ impl Store {
     fn open_locked(storage: &Arc<dyn Storage>, config: StoreConfig, clock: Clock) -> Result<Self> {
         let recovered = recover::recover(storage, &config)?;
         let recover::Recovered { store_id, log, arena, topics, groups, offsets, .. } = recovered;
-        let recover::Recovered { mark, durable, report, .. } = recovered;
+        let recover::Recovered { mark, durable, checkpoint, report, .. } = recovered;
         let end = log.committed();
         let flushed = durable.min(end);
         log.with_tail(|tail| tail.bound_unflushed(flushed, config.max_unflushed));
@@ -203,21 +229,26 @@ impl Store {
             report,
             allocator: Alarm::new(),
         };
+        store.report.lowered = store.lower_offsets()?;
+        store.checkpoint.lock().position = checkpoint;
+        let interval = matches!(store.config.flush, Flush::Every(_));
+        if store.report.is_plain_kill() && interval {
+            // Nothing was changed, and a kill has lost nothing: what was read is flushed like what
+            // is sent from now on, at the next interval.
+            store.mark.lock().set(durable.min(end))?;
+            store.flusher().ring();
+            return Ok(store);
+        }
         // What was read may be in the page cache only: it must not be lost after it is delivered.
         store.flush()?;
         store.mark.lock().set(end)?;
-        store.report.lowered = store.lower_offsets()?;
-        let mut last = store.checkpoint.lock();
-        if store.report.clean {
-            last.position = end;
-        } else {
-            match store.write_checkpoint(&mut last, None) {
+        if !store.report.clean {
+            match store.write_checkpoint(&mut store.checkpoint.lock(), None) {
                 // Then the next recovery reads more. Nothing was changed that it would miss.
                 Ok(()) | Err(Error::DiskFull { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        drop(last);
         Ok(store)
     }
 

@@ -8,7 +8,7 @@
 use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::{Error, Result};
-use crate::storage::{Region, Storage, StorageFile};
+use crate::storage::{Region, Storage, StorageFile, read_all};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::HashMap;
 
@@ -117,6 +117,31 @@ impl Offsets {
         Ok((Self { storage: storage.clone(), store_id, growth, state }, unsound))
     }
 
+    /// All commits and how many cells are unreadable, read without changing anything.
+    pub(crate) fn read(
+        storage: &dyn Storage,
+        store_id: u64,
+    ) -> Result<(Vec<(OffsetKey, u64)>, u64)> {
+        let (mut offsets, mut unsound) = (Vec::new(), 0);
+        for name in list(storage)? {
+            let bytes =
+                read_all(storage, &name).map_err(|e| io_error(storage, "read", &name, e))?;
+            let bytes = bytes.unwrap_or_default();
+            let head = Head::decode(storage, &name, KIND, &bytes)?;
+            if head.store_id != store_id || bytes.len() != FILE {
+                return Err(corrupt(storage, &name, 0, "the head does not fit the file"));
+            }
+            for cell in bytes[HEAD..].as_chunks::<CELL>().0 {
+                let copies = cell.as_chunks::<COPY>().0.iter().filter_map(|c| decode(store_id, c));
+                match copies.max_by_key(|(_, cell)| cell.sequence) {
+                    Some((key, cell)) => offsets.push((key, cell.offset)),
+                    None => unsound += u64::from(cell.iter().any(|byte| *byte != 0)),
+                }
+            }
+        }
+        Ok((offsets, unsound))
+    }
+
     /// Makes the first file, which must be there if offsets were `expected`.
     ///
     /// # Errors
@@ -138,6 +163,11 @@ impl Offsets {
     pub(crate) fn groups(&self) -> u32 {
         let state = self.state.lock();
         state.cells.keys().map(|key| key.group.saturating_add(1)).max().unwrap_or(0)
+    }
+
+    /// All commits, in no order.
+    pub(crate) fn all(&self) -> Vec<(OffsetKey, u64)> {
+        self.state.lock().cells.iter().map(|(key, cell)| (*key, cell.offset)).collect()
     }
 
     pub(crate) fn get(&self, key: OffsetKey) -> Option<u64> {

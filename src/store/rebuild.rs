@@ -6,6 +6,7 @@ use super::consume_queue::{Block, ConsumeQueue, Entry};
 use super::draft::Outline;
 use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
 use super::record::{Kind, Record};
+use super::report::LostMessages;
 use super::tail::Tail;
 use super::topics::{Topic, TopicEvent};
 use crate::error::Result;
@@ -19,9 +20,18 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
     topics: BTreeMap<u32, TopicEvent>,
-    queues: HashMap<(u32, u16), Queue>,
+    queues: HashMap<Key, Queue>,
     pub(crate) last_store_ms: u64,
+    /// The record that covers what a salvage has cut out, of those read the last one; 0 for none.
+    cut_at: u64,
+    /// The first offsets as a checkpoint has them; `None` if there is none.
+    starts: Option<HashMap<Key, u64>>,
+    /// Offsets whose messages a salvage has cut out.
+    gaps: Vec<(Key, Range<u64>)>,
 }
+
+/// Incarnation and number of a queue.
+type Key = (u32, u16);
 
 #[derive(Debug, Default)]
 struct Queue {
@@ -29,6 +39,8 @@ struct Queue {
     writer: Option<SegmentWriter>,
     min: u64,
     next: u64,
+    /// The position that the last entry names.
+    last: u64,
 }
 
 /// What does not fit together.
@@ -36,6 +48,18 @@ struct Queue {
 pub(crate) struct Misfit(pub(crate) &'static str);
 
 impl Rebuild {
+    /// Starts from what a checkpoint says; `None` if there is none.
+    pub(crate) fn new(checkpoint: Option<&Checkpoint>) -> Self {
+        let starts = |checkpoint: &Checkpoint| {
+            checkpoint.bounds.iter().map(|(key, range)| (*key, range.start)).collect()
+        };
+        Self {
+            last_store_ms: checkpoint.map_or(0, |checkpoint| checkpoint.last_store_ms),
+            starts: checkpoint.map(starts),
+            ..Self::default()
+        }
+    }
+
     /// Adds or changes a topic.
     pub(crate) fn topic(&mut self, event: TopicEvent) {
         self.topics.insert(event.incarnation, event);
@@ -88,6 +112,11 @@ impl Rebuild {
                 queue.min += gone.count() as u64;
             }
             queue.next = first + entries;
+            if let Some(last) = entries.checked_sub(1) {
+                let at = BLOCK_HEAD + last as usize * ENTRY;
+                let entry = segment.read(at..at + ENTRY);
+                queue.last = entry.map_or(0, |entry| Entry::decode(entry).position);
+            }
             queue.chain.push(Block { first, segment });
             queue.writer = Some(block.writer);
         }
@@ -103,7 +132,7 @@ impl Rebuild {
         checkpoint: &Checkpoint,
     ) -> Result<std::result::Result<(), Misfit>> {
         let Checkpoint { topics, bounds, .. } = checkpoint;
-        if (self.topics.len() as u64) < *topics {
+        if (self.topics.len() as u64) < *topics && self.cut_at == 0 {
             return Ok(Err(Misfit("a topic is missing")));
         }
         for (&(incarnation, number), &Range { start, end }) in bounds {
@@ -115,6 +144,13 @@ impl Rebuild {
                 queue.chain.push(Block { first: end, segment: writer.segment().clone() });
                 queue.writer = Some(writer);
             }
+            if queue.next < end && self.cut_at > queue.last {
+                if queue.chain.is_empty() {
+                    (queue.min, queue.next) = (start, start);
+                }
+                self.fill(arena, (incarnation, number), end)?;
+            }
+            let Some(queue) = self.queues.get(&(incarnation, number)) else { continue };
             if queue.next < end || (start < end && queue.min > start) {
                 return Ok(Err(Misfit("messages of a queue are missing")));
             }
@@ -136,6 +172,10 @@ impl Rebuild {
         self.last_store_ms = self.last_store_ms.max(record.store_ms());
         match record.kind() {
             Kind::Filler => return Ok(Ok(())),
+            Kind::Lost => {
+                self.cut_at = record.position();
+                return Ok(Ok(()));
+            }
             Kind::Topic => {
                 if let Some(event) = TopicEvent::decode(record.body()) {
                     self.topic(event);
@@ -152,35 +192,70 @@ impl Rebuild {
             queues: 0,
         });
         topic.queues = topic.queues.max(number.saturating_add(1));
-        let queue = self.queues.entry((incarnation, number)).or_default();
+        let key = (incarnation, number);
+        let queue = self.queues.entry(key).or_default();
         let offset = record.offset();
         if queue.chain.is_empty() && queue.next == 0 {
-            (queue.min, queue.next) = (offset, offset);
+            let starts = self.starts.as_ref().filter(|_| self.cut_at > 0);
+            // A queue that the checkpoint does not know has begun at 0.
+            let start = starts.map(|starts| starts.get(&key).copied().unwrap_or(0));
+            let start = start.map_or(offset, |start| start.min(offset));
+            (queue.min, queue.next) = (start, start);
         }
         if offset < queue.next {
             return Ok(Ok(()));
         }
         if offset > queue.next {
-            return Ok(Err(Misfit("messages before this one are missing from its queue")));
+            if self.cut_at <= queue.last {
+                return Ok(Err(Misfit("messages before this one are missing from its queue")));
+            }
+            self.fill(arena, key, offset)?;
         }
+        let entry = Entry {
+            position: record.position(),
+            length: record.length() as u32,
+            tag_hash: record.tag_hash(),
+        };
+        self.push(arena, key, entry)?;
+        Ok(Ok(()))
+    }
+
+    /// Leads from the end of a queue to offset `end` past messages that are lost.
+    fn fill(&mut self, arena: &IndexArena, key: Key, end: u64) -> Result<()> {
+        let next = self.queues.entry(key).or_default().next;
+        self.gaps.push((key, next..end));
+        let entry = Entry::lost(self.cut_at);
+        (next..end).try_for_each(|_| self.push(arena, key, entry))
+    }
+
+    /// Adds an entry to a queue.
+    fn push(&mut self, arena: &IndexArena, key: Key, entry: Entry) -> Result<()> {
+        let queue = self.queues.entry(key).or_default();
         if queue.writer.as_ref().is_none_or(|writer| writer.remaining() < ENTRY) {
             let previous = queue.writer.as_ref().map_or(0, |full| full.segment().capacity());
-            let head = BlockHead { incarnation, queue: number, first: offset };
+            let head = BlockHead { incarnation: key.0, queue: key.1, first: queue.next };
             let writer = arena.allocate(head, previous)?;
-            queue.chain.push(Block { first: offset, segment: writer.segment().clone() });
+            queue.chain.push(Block { first: queue.next, segment: writer.segment().clone() });
             queue.writer = Some(writer);
         }
         if let Some(writer) = &mut queue.writer {
-            let entry = Entry {
-                position: record.position(),
-                length: record.length() as u32,
-                tag_hash: record.tag_hash(),
-            };
             writer.write(&entry.encode());
             writer.publish();
-            queue.next += 1;
+            (queue.next, queue.last) = (queue.next + 1, entry.position);
         }
-        Ok(Ok(()))
+        Ok(())
+    }
+
+    /// The messages that a salvage has cut out, as far as they are known by what stands around.
+    pub(crate) fn lost(&self) -> Vec<LostMessages> {
+        let lost = self.gaps.iter().map(|((incarnation, queue), offsets)| {
+            let topic = self.topics.get(incarnation).map(|topic| topic.name.clone());
+            let topic = topic.unwrap_or_default();
+            LostMessages { topic, queue: *queue, from: offsets.start, to: offsets.end }
+        });
+        let mut lost: Vec<_> = lost.collect();
+        lost.sort_by(|a, b| (&a.topic, a.queue, a.from).cmp(&(&b.topic, b.queue, b.from)));
+        lost
     }
 
     /// Gives every queue its cursor in the tail and every topic its queues.
@@ -189,7 +264,7 @@ impl Rebuild {
         let topic = |event: TopicEvent| {
             let queues = (0..event.queues).map(|number| {
                 let queue = self.queues.remove(&(event.incarnation, number)).unwrap_or_default();
-                let Queue { chain, writer, min, next } = queue;
+                let Queue { chain, writer, min, next, .. } = queue;
                 tail.add_queue(next, writer, |slot| {
                     let queue = ConsumeQueue::new(event.incarnation, number, slot, chain);
                     queue.set_min(min);

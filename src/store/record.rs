@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Topic = 2,
     /// Fills the rest of a segment.
     Filler = 3,
+    /// Covers what a salvage has cut out: messages are missing here.
+    Lost = 4,
 }
 
 impl Kind {
@@ -43,8 +45,14 @@ impl Kind {
             1 => Some(Self::Message),
             2 => Some(Self::Topic),
             3 => Some(Self::Filler),
+            4 => Some(Self::Lost),
             _ => None,
         }
+    }
+
+    /// Whether what stands behind the header means nothing.
+    pub(crate) fn covers(self) -> bool {
+        matches!(self, Self::Filler | Self::Lost)
     }
 }
 
@@ -65,12 +73,22 @@ pub(crate) struct Place {
 
 /// The header of a filler that covers `length` bytes from `position` to the end of its segment.
 pub(crate) fn filler(store_id: u64, position: u64, length: usize) -> [u8; HEADER] {
+    cover(store_id, Kind::Filler, position, 0, length)
+}
+
+/// The header of a record that covers `length` bytes which a salvage has cut out.
+pub(crate) fn lost(store_id: u64, position: u64, store_ms: u64, length: usize) -> [u8; HEADER] {
+    cover(store_id, Kind::Lost, position, store_ms, length)
+}
+
+fn cover(store_id: u64, kind: Kind, position: u64, store_ms: u64, length: usize) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     put(&mut header, 0, &(length as u32).to_le_bytes());
     header[8] = MAGIC;
     header[9] = VERSION;
-    header[10] = Kind::Filler as u8;
+    header[10] = kind as u8;
     put(&mut header, 16, &position.to_le_bytes());
+    put(&mut header, 32, &store_ms.to_le_bytes());
     let crc = Seal::of_header(seeded(store_id).finalize(), &header);
     put(&mut header, 4, &crc.to_le_bytes());
     header
@@ -103,15 +121,17 @@ impl<'a> Record<'a> {
         let record = Record { bytes };
         let fits = length >= HEADER
             && length.is_multiple_of(ALIGN)
-            && (kind == Kind::Filler || record.body_range().is_some());
+            && (kind.covers() || record.body_range().is_some());
         if fits { Ok(record) } else { Err("the lengths of the record contradict each other") }
     }
 
     /// Whether the CRC fits the content.
     pub(crate) fn verify(&self, store_id: u64) -> bool {
         let mut hashed = seeded(store_id);
-        if self.kind() != Kind::Filler {
-            let (content, padding) = self.bytes.split_at(self.bytes.len() - self.padding());
+        if !self.kind().covers() {
+            // `parse` has looked at it; the bytes of another process may have changed since.
+            let end = self.bytes.len().saturating_sub(self.padding()).max(HEADER);
+            let (content, padding) = self.bytes.split_at(end);
             if padding.iter().any(|byte| *byte != 0) {
                 return false;
             }
@@ -198,6 +218,15 @@ impl<'a> Record<'a> {
         let end = self.bytes.len().checked_sub(self.padding())?;
         (start <= end && self.padding() < ALIGN).then_some(start..end)
     }
+}
+
+/// How many bytes the filler covers, or the record of what is lost, that was written for `position`,
+/// and its kind; `None` if this is not the sound header of one.
+pub(crate) fn covered(store_id: u64, header: &[u8], position: u64) -> Option<(Kind, usize)> {
+    let record = Record { bytes: header.get(..HEADER)? };
+    let kind = Kind::of(header[10]).filter(|kind| kind.covers())?;
+    let sound = names_position(header, position) && header[9] == VERSION && record.verify(store_id);
+    sound.then(|| (kind, u32_at(header, 0) as usize))
 }
 
 /// Whether bytes that start with a header could be the start of a record written for `position`.

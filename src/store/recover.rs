@@ -7,6 +7,7 @@
 
 use super::checkpoint::{Checkpoint, clean_end, unmark_clean};
 use super::commit_log::{CommitLog, Opened, next_base_value};
+use super::cut;
 use super::files::{self, HEAD, IMPOSSIBLE, corrupt, io_error};
 use super::flushed_mark::{Flushed, FlushedMark};
 use super::groups::Groups;
@@ -15,19 +16,22 @@ use super::key_file;
 use super::log_file::{self, FOLDER, LogFile, file_name};
 use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
-use super::record::{ALIGN, CONTINUED, HEADER, Record, filler, u64_at};
-use super::report::RecoveryReport;
-use super::scan::{End, Found, RawFile, name_at, open_files, replay, sound_after, verify};
+use super::record::{ALIGN, HEADER, filler, u64_at};
+use super::report::{Boot, RecoveryReport};
+use super::salvage::{Salvage, Salvaged};
+use super::scan::{Behind, End, Found, RawFile, behind, name_at, open_files, replay, verify};
 use super::slots::Slots;
 use super::tail::Tail;
-use super::topics::{TopicEvent, Topics};
-use super::{STORE_KIND, STORE_NAME, StoreConfig};
+use super::topics::{Topic, TopicEvent, Topics};
+use super::{Recovery, STORE_KIND, STORE_NAME, StoreConfig};
 use crate::error::Result;
-use crate::storage::{SegmentWriter, Storage, replace};
+use crate::storage::{SegmentWriter, Storage};
 use crate::sync::Arc;
 use std::cmp::Ordering;
+use std::path::PathBuf;
 
-const NEXT_BASE: &str = "meta/next_base";
+pub(super) const NEXT_BASE: &str = "meta/next_base";
+pub(super) const NEXT_BASE_KIND: [u8; 4] = *b"nbas";
 
 /// Everything that a store consists of after opening.
 #[derive(Debug)]
@@ -41,6 +45,8 @@ pub(crate) struct Recovered {
     pub(crate) mark: FlushedMark,
     /// The position below which everything had been made durable before.
     pub(crate) durable: u64,
+    /// The position of the last checkpoint.
+    pub(crate) checkpoint: u64,
     pub(crate) report: RecoveryReport,
 }
 
@@ -56,51 +62,76 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
         Err(crate::Error::Corrupt { reason, .. }) => (None, Some(reason)),
         Err(other) => return Err(other),
     };
-    let known = checkpoint.is_some();
-    let checkpoint = checkpoint.unwrap_or_default();
     let (mark, flushed) = FlushedMark::open(storage, store_id)?;
+    let mut report = RecoveryReport { boot: Boot::of(&**storage, flushed), ..Default::default() };
     let flushed = flushed.unwrap_or(Flushed { position: 0, same_boot: false });
-    let known_end = flushed.position.max(checkpoint.position);
-    let min_position = known.then_some(checkpoint.min_position);
-    let Found { files: mut raw, leftovers, unfit } =
-        open_files(&**storage, store_id, min_position, known_end)?;
     let (topics, known_topics) = Topics::open(storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
-    let (offsets, unreadable_offsets) = Offsets::open(storage, store_id, checkpoint.offset_files)?;
+    let offset_files = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.offset_files);
+    let (offsets, unreadable_offsets) = Offsets::open(storage, store_id, offset_files)?;
+    report.unreadable_offsets = unreadable_offsets;
     groups.check(&**storage, &offsets)?;
-    let clean = clean_end(&**storage, store_id)?
-        .filter(|end| known && *end == checkpoint.position && !record_at(store_id, &mut raw, *end));
-
-    let rebuild = Rebuild::default();
-    let (slots, value) = Slots::open(storage, NEXT_BASE, *b"nbas", store_id, &next_base_value(0))?;
+    let (slots, value) =
+        Slots::open(storage, NEXT_BASE, NEXT_BASE_KIND, store_id, &next_base_value(0))?;
     let next_base = (slots, value.map_or(0, |value| u64_at(&value, 0)));
     if next_base.1 > IMPOSSIBLE {
         return Err(corrupt(&**storage, NEXT_BASE, 0, "it names an impossible position"));
     }
-    let mut reading =
-        Reading { storage, store_id, config, raw, leftovers, unfit, next_base, rebuild };
-    reading.start_over(&known_topics, &checkpoint);
-    let mut report = RecoveryReport { unreadable_offsets, ..RecoveryReport::default() };
+
+    let known = checkpoint.as_ref();
+    let known_end = flushed.position.max(known.map_or(0, |known| known.position));
+    let min_position = known.map(|known| known.min_position);
+    let open_files = || open_files(&**storage, store_id, min_position, known_end);
+    let Found { files: mut raw, leftovers, unfit } = match config.recovery {
+        Recovery::Strict => open_files()?,
+        Recovery::Salvage => {
+            let found = Salvaged::default();
+            let (storage, next_base) = (&**storage, next_base.1);
+            let mut salvage =
+                Salvage { storage, store_id, checkpoint: known, flushed, next_base, found };
+            salvage.files()?;
+            let mut files = open_files()?;
+            salvage.records(&mut files.files)?;
+            report.salvaged(salvage.found);
+            files
+        }
+    };
+    let clean = clean_end(&**storage, store_id)?.filter(|end| {
+        known.is_some_and(|known| *end == known.position) && !record_at(store_id, &mut raw, *end)
+    });
     report.clean = clean.is_some();
+
+    let (rebuild, behind) = (Rebuild::default(), Behind::Nothing);
+    let mut reading =
+        Reading { storage, store_id, config, raw, leftovers, unfit, next_base, rebuild, behind };
+    reading.start_over(&known_topics, known);
+    let is_known = known.is_some();
+    let checkpoint = checkpoint.unwrap_or_default();
     let mut end = match clean {
         Some(end) => reading.clean_end(end)?,
         None => reading.verify(checkpoint.position, flushed, known_end)?,
     };
-    let arena = match reading.with_index(&checkpoint, clean.is_some(), &end)? {
+    let with_index = match config.rebuild {
+        true => Err(Misfit("asked for")),
+        false => reading.with_index(&checkpoint, clean.is_some(), &end)?,
+    };
+    let arena = match with_index {
         Ok(arena) => arena,
         Err(Misfit(reason)) => {
-            report.index_rebuilt = known.then_some(unreadable.unwrap_or(reason));
+            report.index_rebuilt = is_known.then_some(unreadable.unwrap_or(reason));
             report.clean = false;
-            reading.start_over(&known_topics, &checkpoint);
+            reading.start_over(&known_topics, is_known.then_some(&checkpoint));
             end = reading.verify(0, flushed, known_end)?;
             reading.without_index(&checkpoint, &end)?
         }
     };
-    (report.records_scanned, report.bytes_scanned) = (end.records, end.bytes);
+    report.records_scanned = report.records_scanned.max(end.records);
+    report.bytes_scanned = report.bytes_scanned.max(end.bytes);
+    report.lost = reading.rebuild.lost();
 
     unmark_clean(&**storage)?;
     let (log, topics_found, sealed) = reading.into_log(end, known_end)?;
-    report.cut_at = sealed;
+    report.cut(sealed);
     for topic in &topics_found {
         let known = known_topics.iter().any(|event| {
             event.incarnation == topic.incarnation
@@ -111,8 +142,19 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
         }
     }
     topics.insert(&mut topics.changes(), topics_found);
-    let durable = known_end;
-    Ok(Recovered { store_id, log, arena, topics, groups, offsets, mark, durable, report })
+    let (durable, checkpoint) = (known_end, checkpoint.position);
+    Ok(Recovered {
+        store_id,
+        log,
+        arena,
+        topics,
+        groups,
+        offsets,
+        mark,
+        durable,
+        checkpoint,
+        report,
+    })
 }
 
 /// The log and the queues while they are read.
@@ -125,18 +167,26 @@ struct Reading<'a> {
     unfit: Option<u64>,
     next_base: (Slots, u64),
     rebuild: Rebuild,
+    /// What stands behind the end.
+    behind: Behind,
+}
+
+/// Where a log was cut, and the copies of what was cut off.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) position: u64,
+    pub(crate) kept: Vec<PathBuf>,
 }
 
 impl Reading<'_> {
-    fn start_over(&mut self, topics: &[TopicEvent], checkpoint: &Checkpoint) {
-        self.rebuild = Rebuild::default();
-        self.rebuild.last_store_ms = checkpoint.last_store_ms;
+    fn start_over(&mut self, topics: &[TopicEvent], checkpoint: Option<&Checkpoint>) {
+        self.rebuild = Rebuild::new(checkpoint);
         topics.iter().for_each(|event| self.rebuild.topic(event.clone()));
     }
 
     fn clean_end(&self, position: u64) -> Result<End> {
         let file = self.raw.iter().take_while(|file| file.end() <= position).count();
-        self.usable(End { position, file, torn: false, reason: "", records: 0, bytes: 0 })
+        self.usable(End::at(position, file))
     }
 
     /// Refuses an end at which no filler could stand: behind a record there is nothing, or room
@@ -174,8 +224,8 @@ impl Reading<'_> {
             return Err(corrupt(&**self.storage, &file_name(base), base, reason));
         }
         // A killed process leaves at most one torn append, at the very end.
-        let of_another = |record: &Record<'_>| !record.has(CONTINUED);
-        if flushed.same_boot && sound_after(self.store_id, &mut self.raw, &end, of_another) {
+        self.behind = behind(self.store_id, &mut self.raw, &end);
+        if flushed.same_boot && matches!(self.behind, Behind::Append { .. }) {
             return damaged(&self.raw, "a damaged record stands before sound ones");
         }
         self.usable(end)
@@ -252,17 +302,17 @@ impl Reading<'_> {
         mut self,
         end: End,
         known_end: u64,
-    ) -> Result<(CommitLog, Vec<super::topics::Topic>, Option<u64>)> {
+    ) -> Result<(CommitLog, Vec<Topic>, Option<Sealed>)> {
         let (storage, store_id, size) = (self.storage, self.store_id, self.config.segment_bytes);
         let after = self.raw.last().map_or(0, RawFile::end).max(known_end);
         let mut next_base = self.next_base.1.max(after);
 
         // Sound records can stand behind a torn append: its own, or what power loss left.
-        let behind = end.torn || sound_after(store_id, &mut self.raw, &end, |_| true);
-        let sealed = (behind && end.file < self.raw.len()).then_some(end.position);
-        if sealed.is_some() {
-            self.keep_aside(&end)?;
-        }
+        let torn = end.torn || self.behind != Behind::Nothing;
+        let sealed = match torn && end.file < self.raw.len() {
+            true => Some(Sealed { position: end.position, kept: self.keep_aside(&end)? }),
+            false => None,
+        };
         // An empty file can wait for the tail; more than one is left by a loss of power.
         let kept = end.file + if sealed.is_some() { 1 } else { 2 };
         let useless = self.raw.drain(kept.min(self.raw.len())..);
@@ -317,31 +367,19 @@ impl Reading<'_> {
         Ok((log, topics, sealed))
     }
 
-    /// Copies what a cut removes to `cut/<position>`, durably, if it holds sound records: the rest
-    /// of the file of the cut, and the later files.
-    fn keep_aside(&mut self, end: &End) -> Result<()> {
-        let storage = &**self.storage;
+    /// Keeps copies of what a cut removes if it holds sound records: the rest of the file of the
+    /// cut, and the later files.
+    fn keep_aside(&mut self, end: &End) -> Result<Vec<PathBuf>> {
+        let mut kept = Vec::new();
         for (nth, file) in self.raw.iter_mut().enumerate().skip(end.file) {
             let here = nth == end.file;
             let from = if here { end.position.max(file.first()) } else { file.first() };
             // A torn append alone is worth nothing, and there may be no room for a copy.
-            if !file.holds(self.store_id, from, |_| true) {
-                continue;
+            if file.find(self.store_id, from, |_| true).is_some() {
+                kept.extend(cut::keep(&**self.storage, from, file.bytes(from))?);
             }
-            storage.make_folder("cut").map_err(|e| io_error(storage, "create", "cut", e))?;
-            let names = storage.list("cut").map_err(|e| io_error(storage, "list", "cut", e))?;
-            let name = format!("{from:020}");
-            // A copy that is there is whole, and older than what an earlier try has left here.
-            if names.contains(&name) {
-                continue;
-            }
-            let bytes = file.bytes(from);
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            let name = format!("cut/{name}");
-            replace(storage, &name, &bytes[..used])
-                .map_err(|e| io_error(storage, "copy to", &name, e))?;
         }
-        Ok(())
+        Ok(kept)
     }
 }
 

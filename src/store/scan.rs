@@ -4,10 +4,13 @@
 //! their batch is found sound.
 
 use super::files::{HEAD, Head, IMPOSSIBLE, corrupt, io_error};
-use super::log_file::{FOLDER, KIND, file_name};
-use super::record::{ALIGN, CONTINUED, CONTINUES, HEADER, Kind, Record, names_position};
+use super::log_file::{FOLDER, KIND, base_of, file_name};
+use super::record::{ALIGN, CONTINUED, CONTINUES, HEADER, Record, names_position};
 use crate::error::Result;
-use crate::storage::{Carver, Storage};
+use crate::storage::{Carver, Storage, StorageFile};
+use crate::sync::Arc;
+use std::io;
+use std::ops::Range;
 
 /// A log file that nobody reads or writes yet.
 #[derive(Debug)]
@@ -19,6 +22,41 @@ pub(crate) struct RawFile {
 }
 
 impl RawFile {
+    /// Opens the file at `base`; `None` if it is empty, so that nothing can be mapped of it.
+    pub(crate) fn open(storage: &dyn Storage, base: u64) -> Result<Option<Self>> {
+        Self::map(storage, base, storage.open(&file_name(base)))
+    }
+
+    /// The same for reading alone, while another process may write to it.
+    pub(crate) fn open_shared(storage: &dyn Storage, base: u64) -> Result<Option<Self>> {
+        Self::map(storage, base, storage.open_shared(&file_name(base)))
+    }
+
+    fn map(
+        storage: &dyn Storage,
+        base: u64,
+        file: io::Result<Arc<dyn StorageFile>>,
+    ) -> Result<Option<Self>> {
+        let name = file_name(base);
+        let failed = |action, source| io_error(storage, action, &name, source);
+        let file = file.map_err(|e| failed("open", e))?;
+        let size = file.len().map_err(|e| failed("measure", e))?;
+        if base.checked_add(size).is_none_or(|end| end >= IMPOSSIBLE) {
+            return Err(corrupt(storage, &name, 0, "the name is out of range"));
+        }
+        if size == 0 {
+            return Ok(None);
+        }
+        let carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
+        Ok(Some(Self { base, after: 0, carver }))
+    }
+
+    /// What its head says.
+    pub(crate) fn head(&mut self, storage: &dyn Storage) -> Result<Head> {
+        let (name, base) = (file_name(self.base), self.base);
+        Head::decode(storage, &name, KIND, self.bytes(base))
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.base + self.carver.left() as u64
     }
@@ -51,22 +89,49 @@ impl RawFile {
         Ok(record)
     }
 
-    /// Whether a sound record that `counts` stands at `from` or behind.
-    pub(crate) fn holds(
+    /// The first sound record that `counts` at `from` or behind.
+    pub(crate) fn find(
         &mut self,
         store_id: u64,
         from: u64,
         counts: impl Fn(&Record<'_>) -> bool,
-    ) -> bool {
-        let bytes = self.bytes(from);
-        let mut starts = (0..bytes.len().saturating_sub(HEADER - 1)).step_by(ALIGN);
-        starts.any(|at| {
-            let (bytes, position) = (&bytes[at..], from + at as u64);
-            names_position(bytes, position)
-                && Record::parse(bytes, position)
-                    .is_ok_and(|record| record.verify(store_id) && counts(&record))
-        })
+    ) -> Option<Record<'_>> {
+        find(store_id, self.bytes(from), from, counts)
     }
+
+    /// Zeroes `range` and puts `header` at its front, durably.
+    pub(crate) fn cover(&mut self, range: Range<u64>, header: &[u8]) -> io::Result<()> {
+        let (from, to) = ((range.start - self.base) as usize, (range.end - self.base) as usize);
+        let zeroes = [0; 4096];
+        for at in (from..to).step_by(zeroes.len()) {
+            self.carver.patch(at, &zeroes[..zeroes.len().min(to - at)]);
+        }
+        self.carver.patch(from, header);
+        self.carver.backing().sync()
+    }
+
+    /// Whether it holds a sound record at all.
+    pub(crate) fn is_used(&mut self, store_id: u64) -> bool {
+        self.find(store_id, self.first(), |_| true).is_some()
+    }
+}
+
+/// The first sound record that `counts` among `bytes`, which stand at `from`.
+pub(crate) fn find(
+    store_id: u64,
+    bytes: &[u8],
+    from: u64,
+    counts: impl Fn(&Record<'_>) -> bool,
+) -> Option<Record<'_>> {
+    let mut starts = (0..bytes.len().saturating_sub(HEADER - 1)).step_by(ALIGN);
+    starts.find_map(|at| {
+        let (bytes, position) = (&bytes[at..], from + at as u64);
+        if !names_position(bytes, position) {
+            return None;
+        }
+        let record = Record::parse(bytes, position).ok()?;
+        (record.verify(store_id) && counts(&record)).then_some(record)
+    })
 }
 
 /// Where the sound part of the log ends.
@@ -81,6 +146,25 @@ pub(crate) struct End {
     pub(crate) reason: &'static str,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// The highest store time of those records, in milliseconds.
+    pub(crate) store_ms: u64,
+}
+
+/// What stands behind the end of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// No sound record.
+    Nothing,
+    /// Sound records that do not begin an append: of one that is torn.
+    Rest,
+    /// The sound beginning of another append, in this file and at this position.
+    Append { file: usize, position: u64, store_ms: u64 },
+}
+
+impl End {
+    pub(crate) fn at(position: u64, file: usize) -> Self {
+        Self { position, file, torn: false, reason: "", records: 0, bytes: 0, store_ms: 0 }
+    }
 }
 
 /// The log files of a directory.
@@ -105,10 +189,9 @@ pub(crate) fn open_files(
 ) -> Result<Found> {
     let mut found = Found::default();
     let names = storage.list(FOLDER).map_err(|e| io_error(storage, "list", FOLDER, e))?;
-    let placed = |name: &str| name.parse::<u64>().ok().filter(|_| name.len() == 20);
-    let last = names.iter().filter_map(|name| placed(name)).max();
+    let last = names.iter().filter_map(|name| base_of(name)).max();
     for name in names {
-        let base = placed(&name);
+        let base = base_of(&name);
         let unplaced = name == "new" || name.starts_with("spare-");
         let name = format!("{FOLDER}/{name}");
         let Some(base) = base else {
@@ -117,23 +200,15 @@ pub(crate) fn open_files(
             }
             continue;
         };
-        let failed = |action, source| io_error(storage, action, &name, source);
-        let file = storage.open(&name).map_err(|e| failed("open", e))?;
-        let size = file.len().map_err(|e| failed("measure", e))?;
         let damaged = |at, reason| Err(corrupt(storage, &name, at, reason));
-        let Some(end) = base.checked_add(size).filter(|end| *end < IMPOSSIBLE) else {
-            return damaged(0, "the name is out of range");
-        };
+        // Nothing can be mapped of an empty file.
+        let mut raw = RawFile::open(storage, base)?;
+        let end = raw.as_ref().map_or(base, RawFile::end);
+        let size = end - base;
         if min_position.is_some_and(|min| base < min && end <= min) {
             found.leftovers.push(name);
             continue;
         }
-        let carver = match size {
-            // Nothing can be mapped of an empty file.
-            0 => None,
-            _ => Some(Carver::new(file.map().map_err(|e| failed("map", e))?)),
-        };
-        let mut raw = carver.map(|carver| RawFile { base, after: 0, carver });
         let bytes = raw.as_mut().map_or(&[][..], |raw| raw.bytes(base));
         match Head::decode(storage, &name, KIND, bytes) {
             Ok(head) if head.store_id != store_id => {
@@ -146,7 +221,7 @@ pub(crate) fn open_files(
             }
             Err(error @ crate::Error::Version { .. }) => return Err(error),
             unfit => {
-                let used = raw.is_some_and(|mut raw| raw.holds(store_id, base, |_| true));
+                let used = raw.is_some_and(|mut raw| raw.is_used(store_id));
                 if used || Some(base) != last || base < known_end {
                     unfit?;
                     return damaged(base, "the file has another length or name than its head");
@@ -163,8 +238,10 @@ pub(crate) fn open_files(
         let reason = "the log file before this one is missing";
         return Err(corrupt(storage, &file_name(first.base), first.base, reason));
     }
-    let covered = |file: &RawFile| (file.first()..=file.end()).contains(&known_end);
-    if known_end > 0 && !files.iter().any(covered) {
+    // Between the first and the last there is no gap.
+    let begins = files.first().is_some_and(|f| min_position.is_some() || f.base < known_end);
+    let ends = files.last().is_some_and(|f| f.end() >= known_end);
+    if known_end > 0 && !(begins && ends) {
         let reason = "the log file with this position is missing";
         return Err(corrupt(storage, &name_at(files, known_end), known_end, reason));
     }
@@ -176,7 +253,7 @@ impl Found {
     fn add(&mut self, storage: &dyn Storage, store_id: u64, file: RawFile) -> Result<()> {
         while let Some(last) = self.files.last_mut()
             && last.end() > file.after
-            && !last.holds(store_id, last.first(), |_| true)
+            && !last.is_used(store_id)
         {
             // It could not be placed when it was made, nor be removed.
             self.leftovers.push(file_name(last.base));
@@ -194,7 +271,7 @@ impl Found {
 
 /// Verifies every record from `from` on and says where the whole batches end.
 pub(crate) fn verify(store_id: u64, files: &mut [RawFile], from: u64) -> End {
-    let mut end = End { position: from, file: 0, torn: false, reason: "", records: 0, bytes: 0 };
+    let mut end = End::at(from, 0);
     for (nth, file) in files.iter_mut().enumerate() {
         if file.end() <= from {
             end.file = nth + 1;
@@ -215,7 +292,8 @@ pub(crate) fn verify(store_id: u64, files: &mut [RawFile], from: u64) -> End {
             }
             let next = position + record.length() as u64;
             end.bytes += record.length() as u64;
-            end.records += u64::from(record.kind() != Kind::Filler);
+            end.records += u64::from(!record.kind().covers());
+            end.store_ms = end.store_ms.max(record.store_ms());
             if record.has(CONTINUES) {
                 batch = batch.or(Some(position));
             } else {
@@ -259,18 +337,23 @@ pub(crate) fn replay(
     Ok(())
 }
 
-/// Whether a sound record that `counts` stands behind `end`.
-pub(crate) fn sound_after(
-    store_id: u64,
-    files: &mut [RawFile],
-    end: &End,
-    counts: impl Fn(&Record<'_>) -> bool,
-) -> bool {
-    files.iter_mut().skip(end.file).any(|file| {
+/// Looks for sound records behind `end`.
+pub(crate) fn behind(store_id: u64, files: &mut [RawFile], end: &End) -> Behind {
+    let mut found = Behind::Nothing;
+    for (nth, file) in files.iter_mut().enumerate().skip(end.file) {
         let here = (file.base..file.end()).contains(&end.position);
-        let from = if here { end.position + ALIGN as u64 } else { file.first() };
-        file.holds(store_id, from, &counts)
-    })
+        // What has been cut out is covered by a whole header.
+        let from = if here { end.position + HEADER as u64 } else { file.first() };
+        if file.find(store_id, from, |_| true).is_none() {
+            continue;
+        }
+        if let Some(record) = file.find(store_id, from, |record| !record.has(CONTINUED)) {
+            let (position, store_ms) = (record.position(), record.store_ms());
+            return Behind::Append { file: nth, position, store_ms };
+        }
+        found = Behind::Rest;
+    }
+    found
 }
 
 /// The name of the file in which `position` lies, for an error.

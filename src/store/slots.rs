@@ -53,26 +53,25 @@ impl Slots {
             }
             Err(error) => return Err(failed("open", error)),
         };
-        let mut bytes = vec![0; FILE as usize];
-        let len = file.len().map_err(|e| failed("measure", e))?.min(FILE) as usize;
-        file.read_at(0, &mut bytes[..len]).map_err(|e| failed("read", e))?;
-        let head = Head::decode(&**storage, name, kind, &bytes[..len.max(HEAD)])?;
-        if head.store_id != store_id {
-            return Err(corrupt(&**storage, name, 16, "the file belongs to another store"));
-        }
-        let found = SLOTS.iter().filter_map(|at| {
-            let slot = &bytes[*at as usize..*at as usize + SLOT];
-            let sound = checksum(head.store_id, &slot[..SLOT - 8]) == u32_at(slot, SLOT - 8);
-            sound.then(|| (u64_at(slot, VALUE), slot))
-        });
-        let newest = found.max_by_key(|(sequence, _)| *sequence);
-        let mut value = [0; VALUE];
-        if let Some((_, slot)) = newest {
-            value.copy_from_slice(&slot[..VALUE]);
-        }
+        let newest = newest(&**storage, name, kind, store_id, &*file)?;
         let sequence = newest.map_or(0, |(sequence, _)| sequence);
         let slots = Self { storage: storage.clone(), name, file, store_id, sequence };
-        Ok((slots, newest.map(|_| value)))
+        Ok((slots, newest.map(|(_, value)| value)))
+    }
+
+    /// The newest sound value of `name`, read without changing anything; `None` if there is none.
+    pub(crate) fn read(
+        storage: &dyn Storage,
+        name: &str,
+        kind: [u8; 4],
+        store_id: u64,
+    ) -> Result<Option<[u8; VALUE]>> {
+        let file = match storage.open(name) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|e| io_error(storage, "open", name, e))?,
+        };
+        let newest = newest(storage, name, kind, store_id, &*file)?;
+        Ok(newest.map(|(_, value)| value))
     }
 
     /// Overwrites the older slot; the value survives the end of the process.
@@ -100,6 +99,32 @@ impl Slots {
         self.sync()?;
         Ok(self)
     }
+}
+
+/// The newest sound slot: its sequence and its value.
+fn newest(
+    storage: &dyn Storage,
+    name: &str,
+    kind: [u8; 4],
+    store_id: u64,
+    file: &dyn StorageFile,
+) -> Result<Option<(u64, [u8; VALUE])>> {
+    let failed = |action, source| io_error(storage, action, name, source);
+    let mut bytes = vec![0; FILE as usize];
+    let len = file.len().map_err(|e| failed("measure", e))?.min(FILE) as usize;
+    file.read_at(0, &mut bytes[..len]).map_err(|e| failed("read", e))?;
+    let head = Head::decode(storage, name, kind, &bytes[..len.max(HEAD)])?;
+    if head.store_id != store_id {
+        return Err(corrupt(storage, name, 16, "the file belongs to another store"));
+    }
+    let found = SLOTS.iter().filter_map(|at| {
+        let slot = &bytes[*at as usize..*at as usize + SLOT];
+        let sound = checksum(head.store_id, &slot[..SLOT - 8]) == u32_at(slot, SLOT - 8);
+        let mut value = [0; VALUE];
+        value.copy_from_slice(&slot[..VALUE]);
+        sound.then(|| (u64_at(slot, VALUE), value))
+    });
+    Ok(found.max_by_key(|(sequence, _)| *sequence))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -1,7 +1,7 @@
 //! A small table in a file: a log of checksummed entries, compacted when it has grown to twice
 //! what is live. Creating the n-th topic therefore writes one entry, not n.
 
-use super::files::{HEAD, Head, io_error};
+use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, u32_at};
 use crate::error::Result;
 use crate::storage::{Storage, StorageFile, read_all, replace};
@@ -44,31 +44,51 @@ impl Table {
                 head.to_vec()
             }
         };
-        let head = Head::decode(&**storage, name, kind, &bytes)?;
+        let at = Self::parse(&**storage, name, kind, store_id, &bytes, &mut entry)?;
+        let file = storage.open(name).map_err(|e| failed("open", e))?;
+        let torn = at < bytes.len();
+        let storage = storage.clone();
+        let (end, look_at) = (at as u64, SMALL);
+        Ok(Self { storage, name, kind, store_id, file, end, torn, look_at })
+    }
+
+    /// Gives every sound entry of a table to `entry`, oldest first, without changing anything; of
+    /// a table that is not there, none.
+    pub(crate) fn read(
+        storage: &dyn Storage,
+        name: &'static str,
+        kind: [u8; 4],
+        store_id: u64,
+        mut entry: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let bytes = read_all(storage, name).map_err(|e| io_error(storage, "read", name, e))?;
+        let Some(bytes) = bytes else { return Ok(()) };
+        Self::parse(storage, name, kind, store_id, &bytes, &mut entry).map(drop)
+    }
+
+    /// Returns where the sound entries end.
+    fn parse(
+        storage: &dyn Storage,
+        name: &'static str,
+        kind: [u8; 4],
+        store_id: u64,
+        bytes: &[u8],
+        entry: &mut impl FnMut(&[u8]),
+    ) -> Result<usize> {
+        let damaged = |at, reason| Err(corrupt(storage, name, at as u64, reason));
+        let head = Head::decode(storage, name, kind, bytes)?;
         if head.store_id != store_id {
-            return Err(super::files::corrupt(
-                &**storage,
-                name,
-                16,
-                "the file belongs to another store",
-            ));
+            return damaged(16, "the file belongs to another store");
         }
         let mut at = HEAD;
         while let Some(content) = sound_entry(store_id, &bytes[at..]) {
             entry(content);
             at += 8 + content.len();
         }
-        let file = storage.open(name).map_err(|e| failed("open", e))?;
-        let torn = at < bytes.len();
-        if torn
-            && (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some())
-        {
-            let reason = "an entry in the middle fails its checksum";
-            return Err(super::files::corrupt(&**storage, name, at as u64, reason));
+        if (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some()) {
+            return damaged(at, "an entry in the middle fails its checksum");
         }
-        let storage = storage.clone();
-        let (end, look_at) = (at as u64, SMALL);
-        Ok(Self { storage, name, kind, store_id, file, end, torn, look_at })
+        Ok(at)
     }
 
     /// Bytes of the table.

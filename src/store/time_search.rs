@@ -5,6 +5,7 @@ use super::Store;
 use super::consume_queue::ConsumeQueue;
 use super::fetch::fits;
 use super::files::corrupt;
+use super::record::Kind;
 use crate::error::{Error, Result};
 
 /// Which message around a moment is meant, also where many have the same time (STORE-35).
@@ -43,6 +44,8 @@ impl Store {
         let file = self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
         match file.record(entry.position) {
             Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
+            // What covers it is as old as what stood behind it.
+            Ok(record) if entry.is_lost() && record.kind() == Kind::Lost => Ok(record.store_ms()),
             Ok(_) => Err("the index names another record"),
             Err(reason) => Err(reason),
         }

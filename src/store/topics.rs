@@ -113,6 +113,15 @@ impl Topics {
         Ok((Self { by_name: Swap::new(HashMap::new()), changes }, events))
     }
 
+    /// The topics that the table knows, read without changing anything.
+    pub(crate) fn read(storage: &dyn Storage, store_id: u64) -> Result<Vec<TopicEvent>> {
+        let mut events = Vec::new();
+        Table::read(storage, FILE, KIND, store_id, |entry| {
+            events.extend(TopicEvent::decode_all(entry));
+        })?;
+        Ok(events)
+    }
+
     #[inline]
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Topic>> {
         self.by_name.load().get(name).cloned()

@@ -17,6 +17,7 @@ mod placement;
 mod producer;
 mod pull;
 mod push;
+mod recovery;
 mod seek;
 mod sql;
 mod start;

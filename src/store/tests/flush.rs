@@ -10,7 +10,7 @@ const MAX: u64 = 64 << 10;
 /// A store of which so many bytes may await a flush.
 fn bounded(storage: Arc<dyn Storage>, segment_bytes: u64, max_unflushed: u64) -> Store {
     let flush = Flush::Every(Duration::from_secs(1));
-    let config = StoreConfig { segment_bytes, flush, max_unflushed };
+    let config = StoreConfig { segment_bytes, max_unflushed, ..config(flush) };
     Store::open(storage, config, Clock::system()).unwrap()
 }
 

@@ -14,6 +14,7 @@ mod keys;
 mod offsets;
 mod recovery;
 mod retention;
+mod salvage;
 
 use super::draft::Draft;
 use super::*;
@@ -36,7 +37,13 @@ impl Select for All {
 }
 
 fn config(flush: Flush) -> StoreConfig {
-    StoreConfig { segment_bytes: SEGMENT, flush, max_unflushed: 1 << 30 }
+    StoreConfig {
+        segment_bytes: SEGMENT,
+        flush,
+        max_unflushed: 1 << 30,
+        recovery: Recovery::Strict,
+        rebuild: false,
+    }
 }
 
 fn open(dir: &Path) -> Store {

@@ -1,0 +1,473 @@
+//! Following a store that another process writes, without changing anything in it
+//! (docs/design.md, "Read-only").
+//!
+//! The log is read on from the last checkpoint; its end is the first record whose position or
+//! checksum does not fit, so what is seen is a prefix of what the owner has appended. Below the
+//! checkpoint the owner's index files tell where messages stand, as hints: every record is checked
+//! before it is handed out. Above it, entries are kept in memory.
+
+use super::checkpoint::Checkpoint;
+use super::consume_queue::Entry;
+use super::delivery::Deliveries;
+use super::fetch::{Fetch, FetchStatus};
+use super::files::{self, HEAD, Head, IMPOSSIBLE, corrupt, io_error};
+use super::followed_queue::FollowedQueue;
+use super::index_arena::{FoundBlock, IndexArena, Trust};
+use super::log_file::{FOLDER, KIND, LogFile, bases, file_name, file_of};
+use super::record::{
+    ALIGN, CONTINUED, CONTINUES, HEADER, Kind, Record, covered, names_position, u32_at,
+};
+use super::topics::{TopicEvent, Topics};
+use super::{STORE_KIND, STORE_NAME};
+use crate::error::Result;
+use crate::storage::{Carver, SegmentWriter, Storage};
+use crate::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+/// Entries kept in memory before the index files are looked at again.
+const MOST_RECENT: usize = 1 << 20;
+
+/// A view of a store that grows with every [`refresh`](Self::refresh).
+#[derive(Debug)]
+pub(crate) struct Follower {
+    storage: Arc<dyn Storage>,
+    store_id: u64,
+    /// Ascending, without a gap.
+    files: Vec<Followed>,
+    /// The same, for reading.
+    shared: Vec<Arc<LogFile>>,
+    /// Everything below has been verified, or is vouched for by a checkpoint.
+    position: u64,
+    topics: BTreeMap<u32, TopicEvent>,
+    queues: HashMap<Key, FollowedQueue>,
+    /// The last record that covers what a salvage has cut out; 0 for none.
+    cut_at: u64,
+    /// Entries in memory.
+    recent: usize,
+    /// Messages were dropped before they could be seen.
+    overtaken: bool,
+    /// There is a checkpoint, and the index files do not have what it says.
+    index_misfit: bool,
+    buffer: Vec<u8>,
+    seen: Vec<Seen>,
+}
+
+/// Incarnation and number of a queue.
+pub(crate) type Key = (u32, u16);
+
+/// A log file, and the right to say how much of it has been verified.
+#[derive(Debug)]
+struct Followed {
+    file: Arc<LogFile>,
+    writer: SegmentWriter,
+    after: u64,
+}
+
+impl Follower {
+    /// Opens what is there now; nothing behind the last checkpoint is seen before a refresh.
+    ///
+    /// # Errors
+    /// `Io` if there is no store; `Corrupt` or `Version` if it cannot be understood.
+    pub(crate) fn open(storage: &Arc<dyn Storage>) -> Result<Self> {
+        let Some((store_id, _)) = files::load(&**storage, STORE_NAME, STORE_KIND)? else {
+            return Err(io_error(&**storage, "open", STORE_NAME, io::ErrorKind::NotFound.into()));
+        };
+        let mut follower = Self {
+            storage: storage.clone(),
+            store_id,
+            files: Vec::new(),
+            shared: Vec::new(),
+            position: 0,
+            topics: BTreeMap::new(),
+            queues: HashMap::new(),
+            cut_at: 0,
+            recent: 0,
+            overtaken: false,
+            index_misfit: false,
+            buffer: Vec::new(),
+            seen: Vec::new(),
+        };
+        // The checkpoint first: the tables, the index and the log have at least what it says.
+        let checkpoint = match Checkpoint::load(&**storage, store_id) {
+            Err(crate::Error::Corrupt { .. }) => None,
+            loaded => loaded?,
+        };
+        for event in Topics::read(&**storage, store_id)? {
+            follower.topics.insert(event.incarnation, event);
+        }
+        if let Some(checkpoint) = checkpoint {
+            follower.index_misfit = !follower.index(&checkpoint);
+            if follower.index_misfit {
+                follower.queues.clear();
+            } else {
+                follower.position = checkpoint.position;
+            }
+        }
+        follower.list()?;
+        follower.overtaken = false;
+        Ok(follower)
+    }
+
+    /// Sees what the owner has appended and dropped meanwhile; true if there is anything new. Of
+    /// an owner that goes on appending it sees no file that is made during the call: so it ends.
+    ///
+    /// # Errors
+    /// `Io` if the directory cannot be read; `Version`.
+    pub(crate) fn refresh(&mut self) -> Result<bool> {
+        let before = self.position;
+        let listed = self.list()?;
+        if self.overtaken || self.recent > MOST_RECENT {
+            self.renew()?;
+        }
+        while self.advance() || self.roll_over() {}
+        Ok(listed || self.position != before)
+    }
+
+    /// Whether there is a checkpoint, and the index files do not have what it says: then all of the
+    /// log is read instead.
+    pub(crate) fn index_misfits(&self) -> bool {
+        self.index_misfit
+    }
+
+    pub(crate) fn store_id(&self) -> u64 {
+        self.store_id
+    }
+
+    /// The position behind the last verified record.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The log files, ascending.
+    pub(crate) fn log_files(&self) -> &[Arc<LogFile>] {
+        &self.shared
+    }
+
+    pub(crate) fn topics(&self) -> impl Iterator<Item = &TopicEvent> {
+        self.topics.values()
+    }
+
+    /// What is known of a queue; `None` of one that never had a message.
+    pub(crate) fn queue(&self, key: Key) -> Option<&FollowedQueue> {
+        self.queues.get(&key)
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = (Key, &FollowedQueue)> {
+        self.queues.iter().map(|(key, queue)| (*key, queue))
+    }
+
+    /// Reads up to `most` messages of a queue from `offset` on.
+    ///
+    /// # Errors
+    /// `Corrupt` if a record cannot be read.
+    pub(crate) fn fetch(&self, key: Key, offset: u64, most: usize) -> Result<Fetch> {
+        let nothing = FollowedQueue::default();
+        let queue = self.queues.get(&key).unwrap_or(&nothing);
+        let (min, max) = (queue.min, queue.max());
+        let mut messages = Deliveries::none(self.store_id);
+        let (status, mut next) = match offset {
+            _ if max == 0 => (FetchStatus::Empty, 0),
+            _ if offset < min => (FetchStatus::TooSmall, min),
+            _ if offset == max => (FetchStatus::AtEnd, offset),
+            _ if offset > max => (FetchStatus::Beyond, max),
+            _ => (FetchStatus::Found, offset),
+        };
+        if status != FetchStatus::Found {
+            return Ok(Fetch { status, messages, next, min, max });
+        }
+        while next < max && messages.len() < most {
+            let entry = queue.entry(next);
+            if entry.is_some_and(|entry| entry.is_lost()) {
+                next += 1;
+                continue;
+            }
+            match self.record(key, next, entry) {
+                Ok((file, record)) => messages.push(file, record.position()),
+                // What was read before the damage is delivered first.
+                Err(_) if !messages.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+            next += 1;
+        }
+        let status = if messages.is_empty() { FetchStatus::NoMatched } else { FetchStatus::Found };
+        Ok(Fetch { status, messages, next, min, max })
+    }
+
+    /// The message at `offset`, verified.
+    fn record(
+        &self,
+        key: Key,
+        offset: u64,
+        entry: Option<Entry>,
+    ) -> Result<(&Arc<LogFile>, Record<'_>)> {
+        let position = entry.map_or(0, |entry| entry.position);
+        let file = file_of(&self.shared, position).ok_or((FOLDER.to_owned(), "it is not there"));
+        let found = file.and_then(|file| {
+            let record = file.record(position).map_err(|reason| (file.name(), reason))?;
+            let fits = record.kind() == Kind::Message
+                && (record.incarnation(), record.queue(), record.offset())
+                    == (key.0, key.1, offset);
+            match () {
+                () if !fits => Err((file.name(), "the index names another record")),
+                () if !record.verify(self.store_id) => {
+                    Err((file.name(), "the record fails its checksum"))
+                }
+                () => Ok((file, record)),
+            }
+        });
+        found.map_err(|(name, reason)| corrupt(&*self.storage, &name, position, reason))
+    }
+
+    /// Takes over the owner's index up to the checkpoint; false if it does not have all of it.
+    fn index(&mut self, checkpoint: &Checkpoint) -> bool {
+        let bounds = &checkpoint.bounds;
+        let files = checkpoint.index_files;
+        let read = IndexArena::read(&*self.storage, self.store_id, files, Trust::Maxima(bounds));
+        let Ok(found) = read else { return false };
+        let mut chains: HashMap<Key, Vec<FoundBlock>> = HashMap::new();
+        for block in found.into_iter().filter(|block| block.entries() > 0) {
+            chains.entry((block.head.incarnation, block.head.queue)).or_default().push(block);
+        }
+        bounds.iter().all(|(key, range)| {
+            let mut queue =
+                FollowedQueue { min: range.start, indexed: range.end, ..FollowedQueue::default() };
+            let mut chain = chains.remove(key).unwrap_or_default();
+            chain.sort_by_key(|block| block.head.first);
+            // Blocks of messages that were dropped meanwhile may be gone.
+            let mut end = chain.first().map_or(range.end, |block| block.head.first);
+            queue.min = queue.min.max(end);
+            for block in chain {
+                if block.head.first != end {
+                    return false;
+                }
+                end += block.entries();
+                queue.blocks.push((block.head.first, block.writer.segment().clone()));
+            }
+            queue.last = queue.entry(end.saturating_sub(1)).map_or(0, |entry| entry.position);
+            self.queues.insert(*key, queue);
+            end == range.end
+        })
+    }
+
+    /// Looks which log files there are; true if that has changed.
+    fn list(&mut self) -> Result<bool> {
+        let bases = bases(&*self.storage)?;
+        let count = self.files.len();
+        self.files.retain(|followed| bases.contains(&followed.file.base));
+        let mut changed = self.files.len() != count;
+        for base in bases {
+            if self.files.last().is_none_or(|last| base >= last.file.end()) {
+                let Some(followed) = self.open_file(base)? else { break };
+                // What stands behind a missing file is not a prefix.
+                let end = self.files.last().map(|last| last.file.end());
+                if end.is_some_and(|end| end != followed.after) {
+                    break;
+                }
+                self.files.push(followed);
+                changed = true;
+            }
+        }
+        if changed {
+            self.shared = self.files.iter().map(|followed| followed.file.clone()).collect();
+            let first = self.shared.first().map_or(self.position, |file| file.base);
+            for queue in self.queues.values_mut() {
+                queue.min = queue.first_at(first);
+            }
+            if self.position < first + HEAD as u64
+                && let Some(followed) = self.files.first()
+            {
+                self.overtaken = self.position != followed.after;
+                self.position = first + HEAD as u64;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Maps a log file; `None` if it is not a whole one, or is being dropped.
+    fn open_file(&self, base: u64) -> Result<Option<Followed>> {
+        let name = file_name(base);
+        let failed = |action, source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::WouldBlock => Ok(None),
+            _ => Err(io_error(&*self.storage, action, &name, source)),
+        };
+        let file = match self.storage.open_shared(&name) {
+            Ok(file) => file,
+            Err(error) => return failed("open", error),
+        };
+        let size = file.len().map_err(|e| io_error(&*self.storage, "measure", &name, e))?;
+        if size < (HEAD + HEADER) as u64 {
+            return Ok(None);
+        }
+        let region = match file.map() {
+            Ok(region) => region,
+            Err(error) => return failed("map", error),
+        };
+        let mut carver = Carver::new(region);
+        // Under the lock it is the file that its name says, or none of ours.
+        let head = carver.peek(0..HEAD).unwrap_or_default();
+        let head = match Head::decode(&*self.storage, &name, KIND, head) {
+            Err(error @ crate::Error::Version { .. }) => return Err(error),
+            head => head.ok(),
+        };
+        let head = head
+            .filter(|head| (head.store_id, head.number, head.size) == (self.store_id, base, size));
+        let Some(head) = head else { return Ok(None) };
+        let verified = self.position.clamp(base + HEAD as u64, base + size) - base;
+        let writer = carver.carve(size as usize, verified as usize);
+        Ok(writer.map(|writer| {
+            let file = Arc::new(LogFile::found(base, &writer));
+            Followed { file, writer, after: head.after }
+        }))
+    }
+
+    /// Verifies the next append in the file that is being read; false if there is none yet.
+    fn advance(&mut self) -> bool {
+        let here = |followed: &Followed| {
+            (followed.file.base..followed.file.end()).contains(&self.position)
+        };
+        let Some(nth) = self.files.iter().position(here) else { return false };
+        self.seen.clear();
+        let mut length = 0;
+        loop {
+            let Some((step, continues)) = self.step(nth, length) else { return false };
+            length += step;
+            if !continues {
+                break;
+            }
+        }
+        let writer = &mut self.files[nth].writer;
+        writer.skip(length);
+        writer.publish();
+        self.position += length as u64;
+        let mut seen = std::mem::take(&mut self.seen);
+        seen.drain(..).for_each(|seen| self.take_over(seen));
+        self.seen = seen;
+        true
+    }
+
+    /// Verifies the record that stands `ahead` bytes behind the verified part, and notes what it
+    /// says; returns its length, and whether its batch goes on.
+    fn step(&mut self, nth: usize, ahead: usize) -> Option<(usize, bool)> {
+        let Self { buffer, files, store_id, seen, topics, .. } = self;
+        let writer = &files[nth].writer;
+        let left = writer.remaining().checked_sub(ahead).filter(|left| *left >= HEADER)?;
+        let position = self.position + ahead as u64;
+        buffer.resize(HEADER, 0);
+        writer.copy_ahead(ahead, buffer);
+        if !names_position(buffer, position) {
+            return None;
+        }
+        if let Some((kind, length)) = covered(*store_id, buffer, position) {
+            if kind == Kind::Lost {
+                seen.push(Seen::Lost(position));
+            }
+            return (length <= left && ahead == 0).then_some((length, false));
+        }
+        let length = u32_at(buffer, 0) as usize;
+        if !(HEADER..=left).contains(&length) || !length.is_multiple_of(ALIGN) {
+            return None;
+        }
+        // A copy: what the owner is still writing does not change while it is checked.
+        buffer.resize(length, 0);
+        writer.copy_ahead(ahead, buffer);
+        let record = Record::parse(buffer, position).ok()?;
+        let sound = record.verify(*store_id)
+            && record.offset() <= IMPOSSIBLE
+            && record.incarnation() < u32::MAX
+            && record.has(CONTINUED) == (ahead > 0);
+        if !sound {
+            return None;
+        }
+        match record.kind() {
+            Kind::Message => seen.push(Seen::Message {
+                key: (record.incarnation(), record.queue()),
+                offset: record.offset(),
+                entry: Entry { position, length: length as u32, tag_hash: record.tag_hash() },
+                topic: (!topics.contains_key(&record.incarnation()))
+                    .then(|| String::from_utf8_lossy(record.topic()).into_owned()),
+            }),
+            Kind::Topic => seen.extend(TopicEvent::decode(record.body()).map(Seen::Topic)),
+            Kind::Filler | Kind::Lost => {}
+        }
+        Some((length, record.has(CONTINUES)))
+    }
+
+    fn take_over(&mut self, seen: Seen) {
+        let (key, offset, entry, name) = match seen {
+            Seen::Lost(position) => {
+                self.cut_at = position;
+                return;
+            }
+            Seen::Topic(event) => {
+                self.topics.insert(event.incarnation, event);
+                return;
+            }
+            Seen::Message { key, offset, entry, topic } => (key, offset, entry, topic),
+        };
+        let topic = self.topics.entry(key.0).or_insert_with(|| TopicEvent {
+            name: name.unwrap_or_default(),
+            incarnation: key.0,
+            queues: 0,
+        });
+        topic.queues = topic.queues.max(key.1.saturating_add(1));
+        let queue = self.queues.entry(key).or_default();
+        if queue.max() < offset {
+            if self.cut_at > queue.last && queue.max() > 0 {
+                let lost = (offset - queue.max()) as usize;
+                queue.recent.extend(std::iter::repeat_n(Entry::lost(self.cut_at), lost));
+                self.recent += lost;
+            } else {
+                // What came before was dropped before it could be seen.
+                let (min, indexed) = (offset, offset);
+                self.recent -= queue.recent.len();
+                *queue = FollowedQueue { min, indexed, ..FollowedQueue::default() };
+            }
+        }
+        if queue.max() == offset {
+            queue.recent.push(entry);
+            queue.last = entry.position;
+            self.recent += 1;
+        }
+    }
+
+    /// At the end of a file, goes on in the next one; false if there is none yet.
+    fn roll_over(&mut self) -> bool {
+        let next = |files: &[Followed], position| {
+            let next = files.iter().find(|followed| followed.after == position);
+            next.map(|followed| followed.file.base + HEAD as u64)
+        };
+        let full = self.files.iter().any(|followed| followed.file.end() == self.position);
+        if !full {
+            return false;
+        }
+        let first = next(&self.files, self.position);
+        self.position = first.unwrap_or(self.position);
+        first.is_some()
+    }
+
+    /// Begins anew at the last checkpoint: it knows what was missed, and lets go of entries in
+    /// memory that the index files have by now.
+    fn renew(&mut self) -> Result<()> {
+        let mut newer = Self::open(&self.storage)?;
+        while newer.position < self.position && (newer.advance() || newer.roll_over()) {}
+        if newer.position >= self.position {
+            *self = newer;
+        }
+        Ok(())
+    }
+}
+
+/// What a verified record says.
+#[derive(Debug)]
+enum Seen {
+    /// With the name of its topic, if that is not known yet.
+    Message {
+        key: Key,
+        offset: u64,
+        entry: Entry,
+        topic: Option<String>,
+    },
+    Topic(TopicEvent),
+    Lost(u64),
+}
