@@ -305,8 +305,10 @@ impl Pair {
             let (min, end) = (queue.min as u64, queue.messages.len() as u64);
             assert_eq!(self.broker.min_offset(id).unwrap(), min, "{id}");
             assert_eq!(self.broker.max_offset(id).unwrap(), end, "{id}");
-            if queue.committed.is_some() {
-                assert_eq!(self.broker.committed(GROUP, id).unwrap(), queue.committed, "{id}");
+            if let Some(offset) = queue.committed {
+                // A group whose place was dropped goes on at the minimum, and may have said so.
+                let found = self.broker.committed(GROUP, id).unwrap().unwrap();
+                assert!(found == offset || (offset..=min).contains(&found), "{id}: {found}");
             }
             let consumer = self.broker.pull_consumer("all").subscribe(id.topic(), Filter::ALL);
             let consumer = consumer.unwrap().start().unwrap();

@@ -173,6 +173,7 @@ fn b_076_many_messages_with_one_time() {
     }
 }
 
+// (STORE-7)
 #[test]
 fn b_175_a_search_by_time_after_the_clock_was_set_back() {
     const DAY: u64 = 86_400_000;

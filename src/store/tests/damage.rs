@@ -68,6 +68,7 @@ fn b_043_a_missing_log_file_is_refused_however_the_store_was_closed() {
     }
 }
 
+// (STORE-15)
 #[test]
 fn a_log_file_of_another_length_is_refused() {
     let (dir, sent) = with_flushed_files();

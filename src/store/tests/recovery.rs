@@ -59,6 +59,7 @@ fn a_copy_taken_at_any_moment_opens_with_everything_sent_until_then() {
     assert!(bases.is_sorted());
 }
 
+// (STORE-2)
 #[test]
 fn a_second_opener_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();

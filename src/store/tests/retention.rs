@@ -151,6 +151,7 @@ fn a_queue_whose_messages_are_all_gone_keeps_its_numbering() {
     }
 }
 
+// (STORE-26)
 #[test]
 fn dropping_at_any_position_keeps_whole_files_and_exact_minima() {
     let dir = tempfile::tempdir().unwrap();
