@@ -14,12 +14,15 @@
 #![allow(clippy::disallowed_types)] // loom has no business with what the harness itself shares
 
 mod append_read;
+mod broadcast_progress;
 mod event_count;
 mod fixture;
 mod group_commit;
 mod in_flight_window;
 mod index_after_record;
 mod offset_commit;
+mod offset_reset;
+mod pause_gate;
 mod pending_sends;
 mod pull_request_handoff;
 mod roll;

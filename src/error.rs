@@ -1,6 +1,7 @@
 //! What can go wrong, as one enum whose texts say what to do.
 
 use crate::message::Receipt;
+use crate::service_state::ServiceState;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -168,6 +169,57 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// The consumer is in a state in which it cannot do this.
+    State {
+        /// What was asked for.
+        action: &'static str,
+        /// The state.
+        state: ServiceState,
+    },
+    /// Listeners were still running when the time for shutting down was over. Their consumer has
+    /// left its group, and gives its last queues back when they return.
+    NotDrained {
+        /// How many queues are held by them.
+        queues: usize,
+    },
+    /// There is no such group, and it is not created by its first consumer.
+    NoSuchGroup {
+        /// The group.
+        group: String,
+    },
+    /// The group exists already.
+    GroupExists {
+        /// The group.
+        group: String,
+    },
+    /// The group has running members, and this is possible without any only.
+    GroupInUse {
+        /// The group.
+        group: String,
+        /// How many members run.
+        members: usize,
+    },
+    /// The settings of the group forbid it (PULL-8).
+    GroupForbids {
+        /// The group.
+        group: String,
+        /// What is forbidden: `consuming` or `broadcasting`.
+        what: &'static str,
+    },
+    /// The group is not subscribed to the topic.
+    NotSubscribed {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: String,
+    },
+    /// The user's offset store failed.
+    OffsetStore {
+        /// What it was to do: `load`, `read` or `store`.
+        action: &'static str,
+        /// What it reported.
+        reason: String,
+    },
     /// The queue is not assigned to this consumer.
     NotAssigned {
         /// The topic.
@@ -265,6 +317,29 @@ impl fmt::Display for Error {
                 f,
                 "the running members of group {group:?} have another {what}; all must be the same"
             ),
+            Self::State { action, state } => {
+                write!(f, "the consumer is {state} and cannot {action}; prepare a new one")
+            }
+            Self::NotDrained { queues } => write!(
+                f,
+                "listeners still hold {queues} queues; these are given back when they return"
+            ),
+            Self::NoSuchGroup { group } => {
+                write!(f, "there is no group {group:?}; create it with create_group")
+            }
+            Self::GroupExists { group } => write!(f, "group {group:?} exists already"),
+            Self::GroupInUse { group, members } => {
+                write!(f, "group {group:?} has {members} running members; shut them down first")
+            }
+            Self::GroupForbids { group, what } => {
+                write!(f, "group {group:?} forbids {what}; allow it with update_group")
+            }
+            Self::NotSubscribed { group, topic } => {
+                write!(f, "group {group:?} is not subscribed to topic {topic:?}")
+            }
+            Self::OffsetStore { action, reason } => {
+                write!(f, "the offset store cannot {action}: {reason}")
+            }
             Self::NotAssigned { topic, queue } => {
                 write!(f, "queue {queue} of topic {topic:?} is not assigned to this consumer")
             }

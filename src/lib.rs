@@ -62,6 +62,7 @@ mod producer;
 mod properties;
 mod queue_id;
 mod reader;
+mod service_state;
 mod storage;
 mod store;
 mod string_hash;
@@ -72,12 +73,13 @@ pub use broker::assign::{
     MachineRoom, MachineRoomNearby, Sticky,
 };
 pub use broker::filter::Filter;
-pub use broker::{Broker, BrokerBuilder, Browse, Start, Stats};
+pub use broker::{Broker, BrokerBuilder, Browse, GroupSettings, Mode, Start, Stats, Target};
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{
-    IntoOutcome, Listener, Outcome, Pull, PullConsumer, PullConsumerBuilder, PullStatus,
-    PushConsumer, PushConsumerBuilder,
+    ConsumerBuilder, IntoOutcome, Listener, OffsetStore, Outcome, Pull, PullConsumer,
+    PullConsumerBuilder, PullSettings, PullStatus, PushConsumer, PushConsumerBuilder, PushSettings,
+    QueuesChanged,
 };
 pub use error::{Error, Result};
 pub use message::{Message, Receipt};
@@ -85,6 +87,7 @@ pub use message_id::MessageId;
 pub use producer::{PendingSend, Producer, SendHook};
 pub use queue_id::QueueId;
 pub use reader::Reader;
+pub use service_state::ServiceState;
 pub use store::{
     Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault, Flush,
     LostMessages, LoweredOffset, Recovery, RecoveryReport, Verification,

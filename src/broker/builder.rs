@@ -30,7 +30,9 @@ pub struct BrokerBuilder {
     segment_bytes: u64,
     max_body_bytes: usize,
     auto_create_queues: u16,
+    auto_create_groups: bool,
     label: String,
+    rebalance_interval: Duration,
     clock: Clock,
 }
 
@@ -46,7 +48,9 @@ impl BrokerBuilder {
             segment_bytes: 64 << 20,
             max_body_bytes: MAX_BODY,
             auto_create_queues: 4,
+            auto_create_groups: true,
             label: "rocklet".to_owned(),
+            rebalance_interval: Duration::from_secs(20),
             clock: Clock::system(),
         }
     }
@@ -95,6 +99,21 @@ impl BrokerBuilder {
         self
     }
 
+    /// Refuses consumers of groups that were not made by [`Broker::create_group`]; by default a
+    /// group is made by its first consumer (SUB-6).
+    pub fn require_groups(mut self) -> Self {
+        self.auto_create_groups = false;
+        self
+    }
+
+    /// Sets how often groups with members are looked at, besides at every change: strategies are
+    /// asked again, and queues that nobody reads are begun anew. 1 s to 1 hour, 20 s by default
+    /// (REB-1).
+    pub fn rebalance_interval(mut self, interval: Duration) -> Self {
+        self.rebalance_interval = interval;
+        self
+    }
+
     /// Sets the label that assignment strategies see with every queue, where RocketMQ has the name
     /// of a broker: 1 to 255 visible ASCII characters, `rocklet` by default. It decides about
     /// [`ConsistentHash`](crate::ConsistentHash) and [`MachineRoom`](crate::MachineRoom); nothing
@@ -128,9 +147,14 @@ impl BrokerBuilder {
     pub(crate) fn open_on(self, storage: Arc<dyn Storage>) -> Result<Broker> {
         let body = self.check()?;
         let store = self.store(storage, false)?;
-        let auto_create_queues = self.auto_create_queues;
-        let label = self.label.into();
-        let core = Core::start(store, Settings { max_body: body, auto_create_queues, label })?;
+        let settings = Settings {
+            max_body: body,
+            auto_create_queues: self.auto_create_queues,
+            auto_create_groups: self.auto_create_groups,
+            label: self.label.into(),
+            rebalance_interval: self.rebalance_interval,
+        };
+        let core = Core::start(store, settings)?;
         Ok(Broker::new(core))
     }
 
@@ -175,10 +199,11 @@ impl BrokerBuilder {
         range("max_unflushed_bytes", self.max_unflushed_bytes, 64 << 10, 1 << 40)?;
         names::check_label(&self.label)?;
         range("max_body_bytes", self.max_body_bytes as u64, 1, MAX_BODY as u64)?;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         if let Flush::Every(interval) = self.flush {
-            let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            range("flush interval in ms", ms, 1, 3_600_000)?;
+            range("flush interval in ms", ms(interval), 1, 3_600_000)?;
         }
+        range("rebalance_interval in ms", ms(self.rebalance_interval), 1000, 3_600_000)?;
         // A small segment allows smaller bodies.
         let room = self.segment_bytes - smallest_segment(0);
         Ok(self.max_body_bytes.min(usize::try_from(room).unwrap_or(usize::MAX)))

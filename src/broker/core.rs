@@ -2,7 +2,8 @@
 //!
 //! Threads, all asleep when there is nothing to do: `flush` (interval flushes, flushes for handles,
 //! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
-//! `timer`, and the workers of each push consumer.
+//! `rebalance` (the periodic look at groups with members), `timer`, and the workers of each push
+//! consumer.
 
 use super::filter::{Filter, Panicked};
 use super::group::Group;
@@ -14,7 +15,7 @@ use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store, Topic};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{
-    Arc, Mutex, Rank, Signal, Thread, ThreadId, Weak, contain, current_thread, spawn,
+    Alarm, Arc, Mutex, Rank, Signal, Thread, ThreadId, Weak, contain, current_thread, spawn,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(crate) struct Core {
     threads: Mutex<Vec<Thread>>,
     stopping: AtomicBool,
     changed: Signal,
+    /// Rung when consumers start, and when a rebalance has failed.
+    rebalancer: Arc<Alarm>,
     named: AtomicU64,
 }
 
@@ -40,7 +43,9 @@ pub(crate) struct Core {
 pub(crate) struct Settings {
     pub(crate) max_body: usize,
     pub(crate) auto_create_queues: u16,
+    pub(crate) auto_create_groups: bool,
     pub(crate) label: Arc<str>,
+    pub(crate) rebalance_interval: Duration,
 }
 
 /// What has happened since the broker was opened.
@@ -52,6 +57,8 @@ pub(crate) struct Counters {
     pub(crate) panicked_filters: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
     pub(crate) failed_commits: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) expired: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -86,11 +93,13 @@ impl Core {
             threads: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
             changed: Signal::new(),
+            rebalancer: Arc::new(Alarm::new()),
             named: AtomicU64::new(0),
         });
         let started = core
             .background("flush", Self::flush)
             .and_then(|()| core.background("allocate", Self::allocate))
+            .and_then(|()| core.background("rebalance", Self::rebalance))
             .and_then(|()| core.background("timer", |core| core.timer.run()));
         match started {
             Ok(()) => Ok(core),
@@ -120,15 +129,24 @@ impl Core {
         if consumers.closing.is_some() { Err(Error::Closed) } else { step() }
     }
 
-    /// The group `name`, made if it is new.
+    /// The group `name`, made if it is new and its first consumer may make it.
     pub(crate) fn group(&self, name: &str) -> Result<Arc<Group>> {
+        if !self.settings.auto_create_groups && self.store.groups.find(name).is_none() {
+            return Err(Error::NoSuchGroup { group: name.to_owned() });
+        }
         let number = self.while_open(|| self.store.groups.number(name))?;
         let mut groups = self.groups.lock();
         let made = || {
-            let label = self.settings.label.clone();
-            Arc::new(Group::new(name, number, self.store.clone(), label))
+            let (store, label) = (self.store.clone(), self.settings.label.clone());
+            Arc::new(Group::new(name, number, store, label, self.rebalancer.clone()))
         };
         Ok(groups.entry(name.to_owned()).or_insert_with(made).clone())
+    }
+
+    /// Forgets a group without members, whose table entry has gone.
+    pub(crate) fn forget_group(&self, name: &str) {
+        let group = self.groups.lock().remove(name);
+        drop(group);
     }
 
     pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
@@ -151,6 +169,8 @@ impl Core {
         }
         consumers.running.retain(|known| known.strong_count() > 0);
         consumers.running.push(consumer);
+        drop(consumers);
+        self.rebalancer.ring();
         Ok(())
     }
 
@@ -299,6 +319,7 @@ impl Core {
         self.timer.stop();
         self.store.flusher().ring();
         self.store.allocator.ring();
+        self.rebalancer.ring();
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(Thread::join);
         self.store.close()
@@ -342,6 +363,27 @@ impl Core {
         }
     }
 
+    /// Looks at all groups with members now and then, sooner after a rebalance that failed (REB-1).
+    fn rebalance(&self) {
+        let mut looked = self.clock().moment();
+        while !self.is_closed() {
+            let groups = self.groups();
+            let soon = groups.iter().any(|group| group.is_unbalanced());
+            let interval = match groups.iter().any(|group| group.members() > 0) {
+                true if soon => Some(REBALANCE_AGAIN.min(self.settings.rebalance_interval)),
+                true => Some(self.settings.rebalance_interval),
+                false => None,
+            };
+            let deadline = interval.map(|interval| looked.plus(interval));
+            if self.rebalancer.wait(self.clock(), deadline) {
+                continue;
+            }
+            looked = self.clock().moment();
+            let expired = groups.iter().map(|group| group.look_again()).sum();
+            self.counters.expired.fetch_add(expired, Ordering::Relaxed);
+        }
+    }
+
     fn allocate(&self) {
         while !self.is_closed() {
             self.store.allocate_step();
@@ -367,6 +409,7 @@ impl Select for Selection<'_> {
         self.core.passes(self.filter, message)
     }
 }
+const REBALANCE_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) fn thread_error(store: &Store, source: std::io::Error) -> Error {
     Error::Io { action: "start a thread for", file: store.directory(), source }

@@ -3,18 +3,21 @@
 //! All members live in this process, so a rebalance is exact (docs/design.md): the strategy says who
 //! is to have what; a queue that changes hands is revoked, drained, and only then given to its
 //! new owner. At no moment has a queue two owners.
-//!
-//! The strategy is user code and runs without the lock. If the group has changed meanwhile, its
-//! answer is thrown away and it is asked again.
 
-use super::assign::{self, AssignStrategy, Assignment, LabelledQueue};
+mod rebalance;
+mod state;
+
+pub(crate) use state::{Kind, Subscription};
+
 use super::filter::Filter;
+use super::group_settings::GroupSettings;
+use super::mode::Mode;
 use super::start::Start;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey, Store};
-use crate::sync::{Arc, Mutex, Rank, contain};
-use std::collections::{BTreeMap, HashMap};
+use crate::sync::{Alarm, Arc, Mutex, Rank, Swap};
+use state::{Joined, Seat, State};
 
 /// A member as its group sees it. Called with the group's lock held: it only notes what it is
 /// told, and works on it elsewhere.
@@ -25,6 +28,10 @@ pub(crate) trait Member: Send + Sync {
     /// The queue is to be given back; if that is done already, returns the offset at which the
     /// next owner goes on, otherwise the member calls [`Group::released`] with it.
     fn revoke(&self, queue: &QueueId) -> Option<u64>;
+
+    /// Whether nobody has come to read on in a queue for so long that it is to be begun anew
+    /// (PQ-11).
+    fn has_expired(&self, queue: &QueueId) -> bool;
 }
 
 /// A queue as its owner gets it.
@@ -36,37 +43,6 @@ pub(crate) struct Owned {
     pub(crate) filter: Filter,
 }
 
-/// What all members of a group have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct Subscription {
-    kind: Kind,
-    topics: BTreeMap<String, Filter>,
-    strategy: Arc<dyn AssignStrategy>,
-    // Asked once, so that no user code runs when members are compared.
-    strategy_name: String,
-}
-
-impl Subscription {
-    /// # Errors
-    /// `Strategy` if it panics when it is asked for its name.
-    pub(crate) fn new(
-        kind: Kind,
-        topics: BTreeMap<String, Filter>,
-        strategy: Arc<dyn AssignStrategy>,
-    ) -> Result<Self> {
-        let strategy_name = contain(|| strategy.name().to_owned())
-            .map_err(|panic| Error::Strategy { reason: format!("it panicked: {panic}") })?;
-        Ok(Self { kind, topics, strategy, strategy_name })
-    }
-}
-
-/// How the members of a group consume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Push,
-    Pull,
-}
-
 /// A consumer group.
 pub(crate) struct Group {
     pub(crate) name: String,
@@ -74,45 +50,52 @@ pub(crate) struct Group {
     store: Arc<Store>,
     /// The label of the broker, for strategies.
     label: Arc<str>,
+    settings: Swap<GroupSettings>,
     state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    subscription: Option<Subscription>,
-    members: BTreeMap<String, Arc<dyn Member>>,
-    owners: BTreeMap<QueueId, Owner>,
-    target: BTreeMap<QueueId, String>,
-    /// Where the last owners stopped: handed over in memory, so that a commit that could not be
-    /// stored repeats nothing.
-    left: HashMap<OffsetKey, u64>,
-    generation: u64,
-    failures: u64,
-}
-
-struct Owner {
-    member: String,
-    handle: Arc<dyn Member>,
-    key: OffsetKey,
-    draining: bool,
+    /// Rung when a rebalance has failed: it is tried again soon.
+    unbalanced: Arc<Alarm>,
 }
 
 impl Group {
-    pub(crate) fn new(name: &str, number: u32, store: Arc<Store>, label: Arc<str>) -> Self {
-        let state = Mutex::new(Rank::Coordinator, State::default());
-        Self { name: name.to_owned(), number, store, label, state }
+    pub(crate) fn new(
+        name: &str,
+        number: u32,
+        store: Arc<Store>,
+        label: Arc<str>,
+        unbalanced: Arc<Alarm>,
+    ) -> Self {
+        let settings = GroupSettings::decode(&store.groups.settings(name));
+        Self {
+            name: name.to_owned(),
+            number,
+            store,
+            label,
+            settings: Swap::new(settings),
+            state: Mutex::new(Rank::Coordinator, State::default()),
+            unbalanced,
+        }
     }
 
     /// Stores where the group begins, for a member that is about to join. `start` is for a group
     /// that is new: one that comes back reads topics that it has not met from their beginning,
-    /// since they may have been made while it was away.
+    /// since they may have been made while it was away. In broadcasting each member is a group of
+    /// its own in this.
     ///
     /// # Errors
     /// As [`join`](Self::join): a member that will be refused leaves nothing behind. `DiskFull`,
     /// `Io` or `Corrupt` if the beginning cannot be found or stored.
     pub(crate) fn begin(&self, name: &str, wants: &Subscription, start: Start) -> Result<()> {
+        self.permits(wants.mode)?;
         self.state.lock().check(&self.name, name, wants)?;
-        self.store_start(wants, if self.has_consumed() { Start::First } else { start })
+        let (number, start) = match wants.mode {
+            Mode::Clustering => (self.number, start),
+            Mode::Broadcasting => (self.instance(name)?, start.of_an_instance()),
+        };
+        self.store_start(
+            wants,
+            number,
+            if self.has_consumed(number) { Start::First } else { start },
+        )
     }
 
     /// Takes a member in; queues arrive by `assign`.
@@ -125,10 +108,14 @@ impl Group {
         member: Arc<dyn Member>,
         subscription: Subscription,
     ) -> Result<()> {
+        let number = match subscription.mode {
+            Mode::Clustering => self.number,
+            Mode::Broadcasting => self.instance(name)?,
+        };
         let mut state = self.state.lock();
         state.check(&self.name, name, &subscription)?;
         let replaced = state.subscription.replace(subscription);
-        state.members.insert(name.to_owned(), member);
+        state.members.insert(name.to_owned(), Joined { handle: member, number });
         state.generation += 1;
         drop(state);
         // Not under the lock: with it goes a strategy of the user's.
@@ -160,20 +147,159 @@ impl Group {
         self.rebalance();
     }
 
+    /// Subscribes all members to a topic, or to another part of it, in one generation (CLI-12).
+    ///
+    /// # Errors
+    /// `Closed` if nobody is a member any more.
+    pub(crate) fn subscribe(&self, topic: &str, filter: Filter) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(subscription) = &mut state.subscription else { return Err(Error::Closed) };
+        if subscription.topics.get(topic) == Some(&filter) {
+            return Ok(());
+        }
+        let replaced = subscription.topics.insert(topic.to_owned(), filter);
+        // Owners of its queues read on with the filter that they have got.
+        state.begin_anew(|seat, _| seat.queue.topic() == topic);
+        state.generation += 1;
+        drop(state);
+        drop(replaced);
+        self.rebalance();
+        Ok(())
+    }
+
+    /// Ends the subscription of a topic for all members, in one generation: what is in flight is
+    /// finished and committed (REB-14).
+    ///
+    /// # Errors
+    /// `NotSubscribed`, `Closed`.
+    pub(crate) fn unsubscribe(&self, topic: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(subscription) = &mut state.subscription else { return Err(Error::Closed) };
+        let Some(filter) = subscription.topics.remove(topic) else {
+            return Err(Error::NotSubscribed { group: self.name.clone(), topic: topic.to_owned() });
+        };
+        state.generation += 1;
+        drop(state);
+        drop(filter);
+        self.rebalance();
+        Ok(())
+    }
+
+    /// What of a topic the group wants.
+    pub(crate) fn filter(&self, topic: &str) -> Option<Filter> {
+        self.state.lock().subscription.as_ref()?.topics.get(topic).cloned()
+    }
+
     /// The queues of a subscribed topic have changed.
     pub(crate) fn refresh(&self) {
         self.state.lock().generation += 1;
         self.rebalance();
     }
 
+    /// The periodic look (REB-1): asks the strategy again, and begins queues anew that nobody
+    /// reads.
+    pub(crate) fn look_again(&self) -> u64 {
+        let mut state = self.state.lock();
+        if state.members.is_empty() {
+            return 0;
+        }
+        let expired = state.begin_anew(|seat, owner| owner.handle.has_expired(&seat.queue));
+        drop(state);
+        self.rebalance();
+        expired
+    }
+
     /// A revoked queue has been drained: its next owner goes on at `next`.
     pub(crate) fn released(&self, member: &str, queue: &QueueId, next: u64) {
         let mut state = self.state.lock();
-        let released = |owner: &Owner| owner.member == member && owner.draining;
-        if state.owners.get(queue).is_some_and(released) {
-            state.take_back(queue, next);
-            self.give(&mut state, queue);
+        let released = |seat: &Seat| {
+            let owner = state.owners.get(seat);
+            owner.is_some_and(|owner| owner.member == member && owner.draining)
+        };
+        if let Some(seat) = Seat::both(queue, member).into_iter().find(released) {
+            self.take_back(&mut state, &seat, next);
+            self.give(&mut state, &seat);
         }
+    }
+
+    /// Moves the group to other offsets, whoever owns the queues: what is in flight is finished,
+    /// and its progress counts no more (OFF-9, OFF-10).
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io` if there is no room for an offset; those before it are moved.
+    pub(crate) fn reset(&self, offsets: &[(QueueId, OffsetKey, u64)]) -> Result<()> {
+        let mut frozen = Vec::new();
+        let mut failed = None;
+        for (queue, key, offset) in offsets {
+            match self.store.offsets.freeze(*key, *offset) {
+                Ok(()) => frozen.push((queue, *key, *offset)),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let mut state = self.state.lock();
+        for (queue, key, offset) in frozen {
+            let seat = Seat { queue: queue.clone(), member: None };
+            match state.owners.get_mut(&seat) {
+                Some(owner) => {
+                    owner.anew = true;
+                    state.resets.insert(key, offset);
+                }
+                None => {
+                    state.left.remove(&key);
+                    self.store.offsets.thaw(key);
+                }
+            }
+        }
+        state.generation += 1;
+        drop(state);
+        self.rebalance();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Lets no member join any more, because the group is about to be deleted.
+    ///
+    /// # Errors
+    /// `GroupInUse` if there are members, or some that still have to give queues back.
+    pub(crate) fn retire(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let members = state.members.len().max(usize::from(!state.owners.is_empty()));
+        if members > 0 {
+            return Err(Error::GroupInUse { group: self.name.clone(), members });
+        }
+        state.retired = true;
+        Ok(())
+    }
+
+    /// Takes members again: the group could not be deleted.
+    pub(crate) fn reinstate(&self) {
+        self.state.lock().retired = false;
+    }
+
+    pub(crate) fn settings(&self) -> GroupSettings {
+        **self.settings.load()
+    }
+
+    pub(crate) fn set_settings(&self, settings: GroupSettings) {
+        self.settings.store(settings);
+    }
+
+    /// Whether members may read (PULL-8).
+    ///
+    /// # Errors
+    /// `GroupForbids`.
+    pub(crate) fn permits(&self, mode: Mode) -> Result<()> {
+        let settings = self.settings();
+        let what = if !settings.allows_consuming() {
+            "consuming"
+        } else if mode == Mode::Broadcasting && !settings.allows_broadcasting() {
+            "broadcasting"
+        } else {
+            return Ok(());
+        };
+        Err(Error::GroupForbids { group: self.name.clone(), what })
     }
 
     /// Whether a member has this name, or still has to give queues back.
@@ -197,189 +323,31 @@ impl Group {
         self.state.lock().failures
     }
 
-    /// Brings the assignment up to date with members, topics and queues (REB-2, REB-4).
-    pub(crate) fn rebalance(&self) {
-        loop {
-            let state = self.state.lock();
-            let generation = state.generation;
-            let members: Vec<String> = state.members.keys().cloned().collect();
-            let subscription = state.subscription.clone();
-            let mut current = Assignment::new();
-            for (queue, owner) in &state.owners {
-                current.entry(owner.member.clone()).or_default().push(self.labelled(queue));
-            }
-            drop(state);
-
-            let wanted = match &subscription {
-                Some(s) => {
-                    // Queues that are younger than the group are consumed from their beginning,
-                    // even by members that come later. Without room for it that still holds until
-                    // the process ends: the first commit tries again, and counts as failed.
-                    let _ = self.store_start(s, Start::First);
-                    let queues: Vec<_> = self.queues(s).iter().map(|q| self.labelled(q)).collect();
-                    ask(&*s.strategy, &queues, &members, &current)
-                }
-                None => Ok(Assignment::new()),
-            };
-            let mut state = self.state.lock();
-            if state.generation != generation {
-                continue;
-            }
-            match wanted {
-                Ok(wanted) => {
-                    state.target.clear();
-                    for (member, queues) in wanted {
-                        for queue in queues {
-                            state.target.insert(queue.into_id(), member.clone());
-                        }
-                    }
-                }
-                // The old assignment stays, but nothing is left to those who are gone.
-                Err(Failed) => {
-                    state.failures += 1;
-                    let State { target, members, .. } = &mut *state;
-                    target.retain(|_, member| members.contains_key(member));
-                }
-            }
-            self.apply(&mut state);
-            return;
-        }
+    /// Whether the last rebalance failed.
+    pub(crate) fn is_unbalanced(&self) -> bool {
+        self.state.lock().unbalanced
     }
 
-    fn apply(&self, state: &mut State) {
-        let owned: Vec<QueueId> = state.owners.keys().cloned().collect();
-        for queue in owned {
-            let target = state.target.get(&queue).cloned();
-            let Some(owner) = state.owners.get_mut(&queue) else { continue };
-            // A draining queue has an owner who reads no further, whoever is to have it.
-            if !owner.draining && target.as_ref() != Some(&owner.member) {
-                owner.draining = true;
-                if let Some(next) = owner.handle.clone().revoke(&queue) {
-                    state.take_back(&queue, next);
-                }
-            }
-        }
-        let wanted: Vec<QueueId> = state.target.keys().cloned().collect();
-        wanted.iter().for_each(|queue| self.give(state, queue));
-    }
-
-    /// Gives a queue that nobody has to the member who is to have it.
-    fn give(&self, state: &mut State, queue: &QueueId) {
-        if state.owners.contains_key(queue) {
-            return;
-        }
-        let Some(name) = state.target.get(queue).cloned() else { return };
-        let (Some(member), Some(subscription)) =
-            (state.members.get(&name).cloned(), &state.subscription)
-        else {
-            return;
+    /// Under which key a member's progress in a queue is kept.
+    pub(crate) fn key(&self, mode: Mode, member: &str, queue: &ConsumeQueue) -> Result<OffsetKey> {
+        let group = match mode {
+            Mode::Clustering => self.number,
+            Mode::Broadcasting => self.instance(member)?,
         };
-        let filter = subscription.topics.get(queue.topic()).cloned();
-        let topic = self.store.topics.get(queue.topic());
-        let (Some(filter), Some(topic)) = (filter, topic) else { return };
-        let Some(index) = topic.queues.get(usize::from(queue.queue())).cloned() else { return };
-        let key = self.key(&index);
-        // A queue that is younger than the group is consumed from its beginning.
-        let stored = || self.store.offsets.get(key).unwrap_or_else(|| index.min());
-        let offset = state.left.remove(&key).unwrap_or_else(stored);
-        let owner = Owner { member: name, handle: member.clone(), key, draining: false };
-        state.owners.insert(queue.clone(), owner);
-        let id = queue.clone();
-        member.assign(Owned { id, queue: index, key, filter }, offset);
+        Ok(OffsetKey { group, incarnation: queue.incarnation, queue: queue.queue })
     }
 
-    /// Stores where the group begins in every queue that it has not consumed before (REB-11).
-    fn store_start(&self, subscription: &Subscription, start: Start) -> Result<()> {
-        for id in self.queues(subscription) {
-            let Some(topic) = self.store.topics.get(id.topic()) else { continue };
-            let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
-            let key = self.key(queue);
-            if self.store.offsets.get(key).is_none() {
-                let left = self.state.lock().left.get(&key).copied();
-                let begin = left.map_or_else(|| start.offset(&self.store, queue), Ok)?;
-                self.store.offsets.begin(key, begin)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is an offset of the group in any queue, subscribed or not, or may have been
-    /// one before it was damaged: to begin anew at the end could lose messages (B-079).
-    fn has_consumed(&self) -> bool {
-        let damaged = self.store.report().unreadable_offsets > 0;
-        if damaged && self.store.groups.is_old(self.number) {
-            return true;
-        }
-        let topics = self.store.topics.all();
-        let mut queues = topics.iter().flat_map(|topic| &topic.queues);
-        queues.any(|queue| self.store.offsets.get(self.key(queue)).is_some())
-    }
-
-    fn queues(&self, subscription: &Subscription) -> Vec<QueueId> {
-        let topics = subscription.topics.keys().filter_map(|name| self.store.topics.get(name));
-        topics.flat_map(|topic| topic.ids.clone()).collect()
-    }
-
-    fn labelled(&self, queue: &QueueId) -> LabelledQueue {
-        LabelledQueue::of(self.label.clone(), queue.clone())
-    }
-
-    fn key(&self, queue: &ConsumeQueue) -> OffsetKey {
-        let (incarnation, queue) = (queue.incarnation, queue.queue);
-        OffsetKey { group: self.number, incarnation, queue }
+    /// Under which number the offsets of a broadcasting member are kept.
+    fn instance(&self, name: &str) -> Result<u32> {
+        self.store.groups.number(&instance_name(&self.name, name))
     }
 }
 
-impl State {
-    /// Ends the ownership of a queue, which the next owner reads from `next` on.
-    fn take_back(&mut self, queue: &QueueId, next: u64) {
-        if let Some(owner) = self.owners.remove(queue) {
-            self.left.insert(owner.key, next);
-        }
-    }
-
-    fn knows(&self, name: &str) -> bool {
-        self.members.contains_key(name) || self.owners.values().any(|owner| owner.member == name)
-    }
-
-    fn check(&self, group: &str, name: &str, subscription: &Subscription) -> Result<()> {
-        if self.knows(name) {
-            return Err(Error::Duplicate { group: group.to_owned(), name: name.to_owned() });
-        }
-        let Some(running) = &self.subscription else { return Ok(()) };
-        let what = if running.kind != subscription.kind {
-            "kind of consumer"
-        } else if running.topics != subscription.topics {
-            "subscription"
-        } else if running.strategy_name != subscription.strategy_name {
-            "assignment strategy"
-        } else {
-            return Ok(());
-        };
-        Err(Error::Mismatch { group: group.to_owned(), what })
-    }
+/// The name in the table of groups under which one broadcasting member keeps its progress. No group
+/// is called so: names have no control characters.
+pub(crate) fn instance_name(group: &str, member: &str) -> String {
+    format!("{group}\u{1}{member}")
 }
-
-/// Asks a strategy, which may panic or answer nonsense: then it has failed.
-fn ask(
-    strategy: &dyn AssignStrategy,
-    queues: &[LabelledQueue],
-    members: &[String],
-    current: &Assignment,
-) -> Result<Assignment, Failed> {
-    if queues.is_empty() || members.is_empty() {
-        return Ok(Assignment::new());
-    }
-    let asked = contain(|| {
-        let assignment = strategy.assign(queues, members, current).map_err(|_| Failed)?;
-        assign::check(&assignment, queues, members).map_err(|_| Failed)?;
-        Ok(assignment)
-    });
-    asked.unwrap_or(Err(Failed))
-}
-
-/// The strategy gave no assignment that can be followed.
-struct Failed;
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -4,7 +4,8 @@
 //! handle builder stats          the open directory, as users hold it
 //! look_up browse                what is stored in it, on no group's account
 //! core                          what they share: store, hold table, timer, groups, threads
-//! group assign start            who owns which queue
+//! group assign start mode       who owns which queue
+//! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
 //! hold timer filter             who waits, until when, and for what
 //! ```
@@ -15,9 +16,12 @@ mod builder;
 pub(crate) mod core;
 pub(crate) mod filter;
 pub(crate) mod group;
+mod group_admin;
+mod group_settings;
 mod handle;
 pub(crate) mod hold;
 mod look_up;
+mod mode;
 pub(crate) mod process_queue;
 pub(crate) mod run;
 mod start;
@@ -28,6 +32,9 @@ pub(crate) mod timer;
 
 pub use browse::Browse;
 pub use builder::BrokerBuilder;
+pub use group_admin::Target;
+pub use group_settings::GroupSettings;
 pub use handle::Broker;
+pub use mode::Mode;
 pub use start::Start;
 pub use stats::Stats;

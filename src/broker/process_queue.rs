@@ -26,6 +26,8 @@ struct Window<M> {
     waiting: usize,
     /// Runs that may have unclaimed messages, oldest first.
     runs: VecDeque<Arc<Run<M>>>,
+    /// Where it begins is known.
+    opened: bool,
     revoked: bool,
     drained: bool,
 }
@@ -53,6 +55,14 @@ pub(crate) struct InFlight {
 impl<M> ProcessQueue<M> {
     /// A window that begins at `offset`.
     pub(crate) fn new(offset: u64) -> Self {
+        let queue = Self::unopened(offset);
+        queue.state.lock().opened = true;
+        queue
+    }
+
+    /// A window of which it is not known yet where it begins, at `offset` perhaps: it has no
+    /// progress to commit until it is opened.
+    pub(crate) fn unopened(offset: u64) -> Self {
         let window = Window {
             low: offset,
             finished: VecDeque::new(),
@@ -60,10 +70,21 @@ impl<M> ProcessQueue<M> {
             bytes: 0,
             waiting: 0,
             runs: VecDeque::new(),
+            opened: false,
             revoked: false,
             drained: false,
         };
         Self { state: Mutex::new(Rank::ProcessQueue, window) }
+    }
+
+    /// Begins at `offset`. False if the queue has been revoked: then a late answer changes nothing
+    /// (B-096).
+    pub(crate) fn open(&self, offset: u64) -> bool {
+        let mut window = self.state.lock();
+        if !window.revoked {
+            (window.low, window.opened) = (offset, true);
+        }
+        !window.revoked
     }
 
     /// Takes `run` over; reading went on to `next`. Offsets up to there that the run leaves out
@@ -195,7 +216,7 @@ impl<M> Window<M> {
         // The next owner begins with what is committed when this one has drained: whoever raised
         // the low end before may not have committed it yet.
         #[cfg(not(broken_drained_silent))]
-        let commit = (drained || self.low > before).then_some(self.low);
+        let commit = (self.opened && (drained || self.low > before)).then_some(self.low);
         #[cfg(broken_drained_silent)]
         let commit = (self.low > before).then_some(self.low);
         Progress { commit, drained }
@@ -260,6 +281,17 @@ mod tests {
         let queue = ProcessQueue::<()>::new(7);
         assert_eq!(queue.revoke(), Progress { commit: Some(7), drained: true });
         assert_eq!(queue.revoke(), Progress::default());
+        assert_eq!(queue.low(), 7);
+    }
+
+    #[test]
+    fn b_096_a_queue_that_is_revoked_before_it_is_opened_has_no_progress() {
+        let queue = ProcessQueue::<()>::unopened(7);
+        assert!(queue.open(3));
+        assert_eq!(queue.skip(5), commit(5));
+        let queue = ProcessQueue::<()>::unopened(7);
+        assert_eq!(queue.revoke(), Progress { commit: None, drained: true });
+        assert!(!queue.open(3), "too late");
         assert_eq!(queue.low(), 7);
     }
 

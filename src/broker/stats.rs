@@ -44,6 +44,10 @@ pub struct Stats {
     /// Commits of push consumers that could not be stored: their progress is kept in memory and
     /// lost with the process, unless a later commit of the queue succeeds.
     pub failed_commits: u64,
+    /// Messages that broadcasting listeners failed: they are not delivered again.
+    pub dropped: u64,
+    /// Queues that were begun anew because all workers of their consumer were busy for too long.
+    pub expired: u64,
 }
 
 impl Stats {
@@ -69,6 +73,8 @@ impl Stats {
             panicked_filters: core.counters.panicked_filters.load(Ordering::Relaxed),
             failed_reads: core.counters.failed_reads.load(Ordering::Relaxed),
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
+            dropped: core.counters.dropped.load(Ordering::Relaxed),
+            expired: core.counters.expired.load(Ordering::Relaxed),
         }
     }
 }

@@ -6,104 +6,86 @@
 //! with more than one batch is also on the channel, once, as a call for help: an idle worker that
 //! takes it claims batches, too, so that a slow listener holds up nothing but its own batch.
 
+mod progress;
+mod stop;
+
+use super::builder::Plan;
+use super::offset_store::OwnOffsets;
 use super::outcome::{Listener, Outcome};
-use crate::broker::core::{Core, Running, thread_error};
+use super::owned_queue::{OwnedQueue, PullRequest, Work};
+use super::pause_gate::PauseGate;
+use super::push_settings::PushSettings;
+use super::queue_changes::{QueueChanges, QueuesChanged};
+use crate::broker::Mode;
+use crate::broker::core::{Core, thread_error};
 use crate::broker::group::{Group, Member, Owned};
-use crate::broker::hold::{Arrival, Waiter};
-use crate::broker::process_queue::{ProcessQueue, Progress};
+use crate::broker::hold::Waiter;
 use crate::broker::run::{Place, Run};
 use crate::error::Result;
 use crate::queue_id::QueueId;
-use crate::store::{Deliveries, Delivery, DetachedDelivery, FetchStatus, Store};
+use crate::store::{Delivery, FetchStatus};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{
-    Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, Weak, channel, contain, spawn,
+    Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, ThreadId, Weak, channel, contain,
+    current_thread, spawn,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a push consumer was started with, already checked.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
-    pub(super) threads: usize,
-    pub(super) pull_batch: usize,
-    pub(super) retry_delay: Duration,
-    pub(super) filter_retries: bool,
-}
-
-// Flow control (PULL-2): more than this in flight, and reading pauses.
-const MOST_MESSAGES: usize = 1000;
-const MOST_BYTES: usize = 100 << 20;
-const MOST_SPAN: u64 = 2000;
-const FLOW_DELAY: Duration = Duration::from_millis(50);
-// A record that cannot be read is tried again after this (PULL-11).
-const ERROR_DELAY: Duration = Duration::from_secs(1);
 // A run is read at once, so it is bounded in bytes, too.
 const RUN_BYTES: usize = 4 << 20;
+const MIB: usize = 1 << 20;
 
 /// The running part of a push consumer.
 pub(super) struct Service {
-    core: Arc<Core>,
+    pub(super) core: Arc<Core>,
     group: Arc<Group>,
     name: String,
-    listener: Box<dyn Listener>,
-    settings: Settings,
-    work: Sender<Work>,
+    mode: Mode,
+    listener: Arc<dyn Listener>,
+    settings: PushSettings,
+    pub(super) work: Sender<Work>,
     queues: Mutex<BTreeMap<QueueId, Arc<OwnedQueue>>>,
+    paused: PauseGate<PullRequest>,
+    changes: QueueChanges,
+    own_offsets: Option<OwnOffsets>,
     workers: Mutex<Vec<Thread>>,
+    /// Kept while they are joined: one of them may still be in code of the user's.
+    worker_ids: Mutex<Vec<ThreadId>>,
     stopping: AtomicBool,
     stopped: AtomicBool,
     /// A worker has died of a fault of ours: what it had claimed will never finish.
     broken: AtomicBool,
     last_failure: Mutex<Option<String>>,
     changed: Signal,
-    myself: Weak<Self>,
-}
-
-/// A queue that this consumer owns.
-struct OwnedQueue {
-    owned: Owned,
-    window: ProcessQueue<Deliveries>,
-    /// Failed messages until their next attempt, by offset: here and not in the timer, which
-    /// outlives the consumer.
-    failed: Mutex<BTreeMap<u64, DetachedDelivery>>,
-    store: Arc<Store>,
-    service: Weak<Service>,
-    myself: Weak<Self>,
-}
-
-/// The right to read on in a queue; exactly one for each owned queue.
-struct PullRequest {
-    queue: Arc<OwnedQueue>,
-    next: u64,
-}
-
-enum Work {
-    Pull(PullRequest),
-    Help(Arc<OwnedQueue>, Arc<Run>),
-    Retry(Arc<OwnedQueue>, u64),
-    Stop,
+    pub(super) myself: Weak<Self>,
 }
 
 impl Service {
     /// Starts the workers; queues come when the group assigns them.
     pub(super) fn start(
-        core: &Arc<Core>,
+        plan: &Plan,
+        settings: PushSettings,
         group: &Arc<Group>,
         name: &str,
-        settings: Settings,
-        listener: Box<dyn Listener>,
+        listener: &Arc<dyn Listener>,
     ) -> Result<Arc<Self>> {
+        let own_offsets = plan.offsets.clone().map(OwnOffsets::load).transpose()?;
         let (work, received) = channel();
         let service = Arc::new_cyclic(|myself| Self {
-            core: core.clone(),
+            core: plan.broker.core().clone(),
             group: group.clone(),
             name: name.to_owned(),
-            listener,
+            mode: plan.mode,
+            listener: listener.clone(),
             settings,
             work,
             queues: Mutex::new(Rank::Member, BTreeMap::new()),
+            paused: PauseGate::new(),
+            changes: QueueChanges::new(plan.changes.clone()),
+            own_offsets,
             workers: Mutex::new(Rank::Lifecycle, Vec::new()),
+            worker_ids: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -118,11 +100,15 @@ impl Service {
                 Ok(thread) => service.workers.lock().push(thread),
                 Err(source) => {
                     service.discard();
-                    return Err(thread_error(&core.store, source));
+                    return Err(thread_error(&service.core.store, source));
                 }
             }
         }
         Ok(service)
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
     }
 
     pub(super) fn name(&self) -> &str {
@@ -150,9 +136,27 @@ impl Service {
         }
     }
 
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub(super) fn pause(&self) {
+        self.paused.close();
+    }
+
+    pub(super) fn resume(&self) {
+        self.paused.open().into_iter().for_each(|request| self.work.send(Work::Pull(request)));
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.is_closed()
+    }
+
     fn run(&self, received: &Receiver<Work>) {
+        self.worker_ids.lock().push(current_thread());
         while let Some(work) = received.recv() {
             match work {
+                Work::Open(queue, begin) => self.open(queue, begin),
                 Work::Pull(request) => self.pull(request),
                 Work::Help(queue, run) => self.work_on(&queue, &run),
                 Work::Retry(queue, offset) => {
@@ -161,6 +165,9 @@ impl Service {
                         self.retry(&queue, &message.delivery());
                     }
                 }
+                Work::Release(queue) => self.release(&queue),
+                Work::Persist => self.persist(),
+                Work::Tell => self.tell(),
                 Work::Stop => return,
             }
         }
@@ -168,16 +175,21 @@ impl Service {
 
     /// One turn of a pull request (PULL-2, PULL-11).
     fn pull(&self, request: PullRequest) {
-        let PullRequest { queue, next } = &request;
-        if queue.window.is_revoked() {
+        let stale = |request: &PullRequest| request.queue.window.is_revoked();
+        if stale(&request) {
             return;
         }
-        let in_flight = queue.window.in_flight();
-        if in_flight.messages > MOST_MESSAGES
-            || in_flight.bytes > MOST_BYTES
-            || in_flight.span > MOST_SPAN
-        {
-            return self.pull_later(FLOW_DELAY, request);
+        // While it waits for its consumer it counts as read (PULL-4).
+        request.queue.reads.hold();
+        let Some(request) = self.paused.pass(request, stale) else { return };
+        let PullRequest { queue, next } = &request;
+        queue.reads.note(self.core.clock().moment());
+        if let Err(error) = self.group.permits(self.mode) {
+            self.note_failure(error.to_string());
+            return self.pull_later(self.settings.error_delay, request);
+        }
+        if self.is_full(queue) {
+            return self.pull_later(self.settings.flow_delay, request);
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
@@ -186,7 +198,7 @@ impl Service {
             Err(error) => {
                 self.note_failure(format!("{} from {next} on: {error}", queue.owned.id));
                 self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
-                return self.pull_later(ERROR_DELAY, request);
+                return self.pull_later(self.settings.error_delay, request);
             }
         };
         match fetch.status {
@@ -196,8 +208,13 @@ impl Service {
                 let run = Arc::new(Run::new(fetch.messages, places, 1));
                 if queue.window.register(&run, fetch.next) {
                     let queue = queue.clone();
-                    self.work.send(Work::Pull(PullRequest { queue, next: fetch.next }));
-                    self.work_on(&request.queue, &run);
+                    let next = PullRequest { queue: queue.clone(), next: fetch.next };
+                    if self.settings.pull_interval.is_zero() {
+                        self.work.send(Work::Pull(next));
+                    } else {
+                        self.pull_later(self.settings.pull_interval, next);
+                    }
+                    self.work_on(&queue, &run);
                 }
             }
             FetchStatus::NoMatched | FetchStatus::Removing | FetchStatus::TooSmall => {
@@ -206,6 +223,7 @@ impl Service {
             }
             FetchStatus::AtEnd | FetchStatus::Empty => {
                 let waiter: Arc<dyn Waiter> = queue.clone();
+                queue.reads.hold();
                 self.core.hold.park(&self.core.store, index, *next, &waiter);
                 // Revoked while it was being parked: nobody will come to fetch it.
                 if queue.window.is_revoked() {
@@ -213,8 +231,21 @@ impl Service {
                 }
             }
             // Commits beyond the end are lowered at open; nothing else can lead here.
-            FetchStatus::Beyond => self.pull_later(ERROR_DELAY, request),
+            FetchStatus::Beyond => self.pull_later(self.settings.error_delay, request),
         }
+    }
+
+    /// Whether more is in flight than reading may run ahead of (PULL-2, PULL-3, PULL-5).
+    fn is_full(&self, queue: &OwnedQueue) -> bool {
+        let settings = &self.settings;
+        let share = |of_topic: Option<usize>, of_queue: usize| match of_topic {
+            Some(most) => (most / self.queues.lock().len().max(1)).max(1),
+            None => of_queue,
+        };
+        let in_flight = queue.window.in_flight();
+        in_flight.messages > share(settings.topic_messages, settings.queue_messages)
+            || in_flight.bytes / MIB > share(settings.topic_mib, settings.queue_mib)
+            || in_flight.span > settings.max_span as u64
     }
 
     fn pull_later(&self, delay: Duration, request: PullRequest) {
@@ -266,6 +297,10 @@ impl Service {
         };
         counters.failed.fetch_add(1, Ordering::Relaxed);
         self.note_failure(format!("{} at {offset}: {reason}", queue.owned.id));
+        if self.mode == Mode::Broadcasting {
+            counters.dropped.fetch_add(1, Ordering::Relaxed);
+            return self.progress(queue, queue.window.finish(offset, delivery.body().len()));
+        }
         queue.failed.lock().insert(offset, delivery.next_attempt());
         self.progress(queue, queue.window.wait_for_retry());
         let (work, queue) = (self.work.clone(), queue.myself.clone());
@@ -274,97 +309,43 @@ impl Service {
         });
     }
 
-    fn progress(&self, queue: &OwnedQueue, progress: Progress) {
-        self.commit(queue, progress);
-        if progress.drained {
-            let id = &queue.owned.id;
-            self.queues.lock().remove(id);
-            self.group.released(&self.name, id, queue.window.low());
-            self.changed.notify();
+    fn note_change(&self, queue: &QueueId) {
+        if self.changes.note(queue.topic()) {
+            self.work.send(Work::Tell);
         }
     }
 
-    /// Stores progress. Where the group began without room for a cell that may fail: the next
-    /// commit of the queue, or its next owner, has it again.
-    fn commit(&self, queue: &OwnedQueue, progress: Progress) {
-        let Some(offset) = progress.commit else { return };
-        if let Err(error) = self.core.commit(queue.owned.key, offset) {
-            self.note_failure(format!("progress of {}: {error}", queue.owned.id));
+    fn tell(&self) {
+        let panics = self.changes.tell(|topic| {
+            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids.clone());
+            let queues = self.queues.lock();
+            let mine = queues
+                .iter()
+                .filter(|(id, queue)| id.topic() == topic && !queue.window.is_revoked());
+            let mine = mine.map(|(id, _)| id.clone()).collect();
+            QueuesChanged { topic, all: all.unwrap_or_default(), mine }
+        });
+        for panic in panics {
+            self.note_failure(format!("the listener for changed queues panicked: {panic}"));
         }
     }
 
     fn note_failure(&self, text: String) {
         *self.last_failure.lock() = Some(text);
     }
-
-    /// Ends the workers of a consumer that was refused by its group, where another one may have
-    /// its name.
-    pub(super) fn discard(&self) {
-        if !self.stopping.swap(true, Ordering::AcqRel) {
-            self.finish();
-        }
-    }
-
-    /// What is left of stopping once the group has been left.
-    fn finish(&self) {
-        let ended = || self.broken.load(Ordering::Acquire) || self.queues.lock().is_empty();
-        self.changed.wait_until(self.core.clock(), None, ended);
-        let workers = std::mem::take(&mut *self.workers.lock());
-        workers.iter().for_each(|_| self.work.send(Work::Stop));
-        workers.into_iter().for_each(Thread::join);
-        // What a dead worker has left unfinished: nobody works on it any more.
-        let left = std::mem::take(&mut *self.queues.lock());
-        for (id, queue) in left {
-            self.group.released(&self.name, &id, queue.window.low());
-        }
-        self.stopped.store(true, Ordering::Release);
-        self.changed.notify();
-    }
-}
-
-impl Running for Service {
-    fn stop(&self) {
-        let first = !self.stopping.swap(true, Ordering::AcqRel);
-        if first {
-            self.group.leave(&self.name);
-        }
-        match (first, self.is_worker()) {
-            (true, false) => self.finish(),
-            (true, true) => {
-                // A listener cannot wait for itself. Without a thread to spare, whoever stops it
-                // next does the rest.
-                let service = self.myself.upgrade();
-                let behind = service.map(|service| spawn("stop", move || service.finish()));
-                if !matches!(behind, Some(Ok(_))) {
-                    self.stopping.store(false, Ordering::Release);
-                }
-            }
-            (false, false) => {
-                let stopped = || self.stopped.load(Ordering::Acquire);
-                self.changed.wait_until(self.core.clock(), None, stopped);
-            }
-            (false, true) => {}
-        }
-    }
-
-    fn is_worker(&self) -> bool {
-        self.workers.lock().iter().any(Thread::is_current)
-    }
 }
 
 impl Member for Service {
     fn assign(&self, owned: Owned, offset: u64) {
-        let (id, service) = (owned.id.clone(), self.myself.clone());
-        let queue = Arc::new_cyclic(|myself| OwnedQueue {
-            owned,
-            window: ProcessQueue::new(offset),
-            failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
-            store: self.core.store.clone(),
-            service,
-            myself: myself.clone(),
+        let id = owned.id.clone();
+        let known = self.own_offsets.is_none();
+        let queue = OwnedQueue::new(owned, offset, known, self);
+        self.queues.lock().insert(id.clone(), queue.clone());
+        self.work.send(match known {
+            true => Work::Pull(PullRequest { queue, next: offset }),
+            false => Work::Open(queue, offset),
         });
-        self.queues.lock().insert(id, queue.clone());
-        self.work.send(Work::Pull(PullRequest { queue, next: offset }));
+        self.note_change(&id);
     }
 
     fn revoke(&self, id: &QueueId) -> Option<u64> {
@@ -373,29 +354,22 @@ impl Member for Service {
         let waiter: Arc<dyn Waiter> = queue.clone();
         self.core.hold.cancel(&queue.owned.queue, &waiter);
         self.commit(&queue, progress);
+        self.note_change(id);
+        if progress.drained && self.own_offsets.is_some() {
+            self.drained(&queue);
+            return None;
+        }
         progress.drained.then(|| {
             self.queues.lock().remove(id);
             self.changed.notify();
             queue.window.low()
         })
     }
-}
 
-impl Waiter for OwnedQueue {
-    fn wants(&self, message: Arrival) -> bool {
-        self.owned.filter.may_pass(&self.store, message)
-    }
-
-    fn skipped(&self, _from: u64, next: u64) {
-        if let Some(service) = self.service.upgrade() {
-            service.progress(self, self.window.skip(next));
-        }
-    }
-
-    fn wake(&self, next: u64) {
-        if let (Some(service), Some(queue)) = (self.service.upgrade(), self.myself.upgrade()) {
-            service.work.send(Work::Pull(PullRequest { queue, next }));
-        }
+    fn has_expired(&self, id: &QueueId) -> bool {
+        let queue = self.queues.lock().get(id).cloned();
+        let now = self.core.clock().moment();
+        queue.is_some_and(|queue| queue.reads.are_older(self.settings.pull_expiry, now))
     }
 }
 
@@ -403,6 +377,7 @@ impl Waiter for OwnedQueue {
 mod tests {
     use super::*;
     use crate::broker::Broker;
+    use crate::store::Deliveries;
 
     #[test]
     fn a_worker_that_dies_is_not_waited_for() {
@@ -412,7 +387,7 @@ mod tests {
         broker.create_topic("t", 1).unwrap();
         let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
         let consumer = builder.start(|_: &Delivery<'_>| ()).unwrap();
-        let service = consumer.service.clone();
+        let service = consumer.service("be looked at").unwrap();
         let queue = service.queues.lock().values().next().cloned().unwrap();
         let places = vec![Place { offset: 0, size: 1 }];
         let run = Arc::new(Run::new(Deliveries::none(broker.core().store.store_id()), places, 1));

@@ -1,12 +1,22 @@
 //! Floor 4, receiving: push consumers call a listener, pull consumers are asked.
 
+mod builder;
 mod concurrent;
+mod offset_store;
 mod outcome;
+mod owned_queue;
+pub(crate) mod pause_gate;
+mod phase;
 mod pull;
 mod pull_member;
 mod push;
-mod subscribe;
+mod push_settings;
+mod queue_changes;
 
+pub use builder::ConsumerBuilder;
+pub use offset_store::OffsetStore;
 pub use outcome::{IntoOutcome, Listener, Outcome};
-pub use pull::{Pull, PullConsumer, PullConsumerBuilder, PullStatus};
-pub use push::{PushConsumer, PushConsumerBuilder};
+pub use pull::{Pull, PullConsumer, PullConsumerBuilder, PullSettings, PullStatus};
+pub use push::PushConsumer;
+pub use push_settings::{PushConsumerBuilder, PushSettings};
+pub use queue_changes::QueuesChanged;

@@ -1,92 +1,62 @@
 //! Pull consumers: the application asks for messages.
 
+use super::builder::{ConsumerBuilder, Plan, check_range};
+use super::phase::Phase;
 use super::pull_member::PullMember;
-use super::subscribe::{Plan, check_range};
-use crate::broker::assign::AssignStrategy;
+use crate::broker::Broker;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
 use crate::broker::group::Kind;
-use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
+use crate::names;
 use crate::queue_id::QueueId;
+use crate::service_state::ServiceState;
 use crate::store::{Deliveries, Fetch, FetchStatus};
 use crate::sync::Arc;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Broker {
     /// Prepares a pull consumer, a member of `group`.
     pub fn pull_consumer(&self, group: &str) -> PullConsumerBuilder {
-        PullConsumerBuilder { plan: Plan::new(self, group), batch: 32 }
+        ConsumerBuilder { plan: Plan::new(self, group), own: PullSettings { batch: 32 } }
     }
 }
 
-/// Settings of a pull consumer; checked together by [`start`](Self::start).
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `start`"]
-pub struct PullConsumerBuilder {
-    plan: Plan,
+/// Settings of a pull consumer that is not made yet.
+pub type PullConsumerBuilder = ConsumerBuilder<PullSettings>;
+
+/// What only pull consumers have to set, see [`PullConsumerBuilder`].
+#[derive(Clone, Copy, Debug)]
+pub struct PullSettings {
     batch: usize,
 }
 
-impl PullConsumerBuilder {
-    /// Names the member, uniquely in its group; `consumer-<n>` by default.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.plan.name = Some(name.into());
-        self
-    }
-
-    /// Subscribes to a topic, which need not exist yet; again for another topic. All members of a
-    /// group must subscribe to the same.
-    ///
-    /// # Errors
-    /// `Name` if the topic's name breaks the rules, `Filter` if the expression does.
-    pub fn subscribe<F>(mut self, topic: &str, filter: F) -> Result<Self>
-    where
-        F: TryInto<Filter>,
-        Error: From<F::Error>,
-    {
-        self.plan.subscribe(topic, filter)?;
-        Ok(self)
-    }
-
-    /// Sets where the group begins if it is new, see [`Start`]; [`Start::First`] by default.
-    pub fn start_from(mut self, start: Start) -> Self {
-        self.plan.start = start;
-        self
-    }
-
+impl ConsumerBuilder<PullSettings> {
     /// Sets how many messages a poll returns at most: 1 to 1024, 32 by default.
     pub fn batch(mut self, messages: usize) -> Self {
-        self.batch = messages;
-        self
-    }
-
-    /// Sets how queues are divided among the members; [`Averagely`](crate::Averagely) by default.
-    pub fn strategy(mut self, strategy: impl AssignStrategy + 'static) -> Self {
-        self.plan.strategy = Arc::new(strategy);
+        self.own.batch = messages;
         self
     }
 
     /// Joins the group.
     ///
     /// # Errors
-    /// `Setting` if a setting is out of its range; `Name`; `Duplicate` if the name is taken;
-    /// `Mismatch` if the running members differ; `Strategy` if the strategy panics when asked for
-    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
-    /// `Corrupt` if the message to begin with cannot be read; `Closed`.
+    /// As [`PullConsumer::start`].
     pub fn start(self) -> Result<PullConsumer> {
-        let Self { plan, batch } = self;
-        check_range("batch", batch, 1, 1024)?;
-        let (group, name) = plan.group()?;
-        let core = plan.broker.core();
-        let member = PullMember::new(core, &group, &name);
-        plan.join(&group, &name, Kind::Pull, &member)?;
-        Ok(PullConsumer { member, batch, filters: plan.topics, broker: plan.broker })
+        let mut consumer = self.build();
+        consumer.start()?;
+        Ok(consumer)
+    }
+
+    /// Makes the consumer without starting it.
+    pub fn build(self) -> PullConsumer {
+        let (broker, group) = (self.plan.broker.clone(), self.plan.group.clone());
+        let batch = self.own.batch;
+        PullConsumer { phase: Phase::Created(Box::new(self.plan)), group, batch, broker }
     }
 }
 
-/// A running pull consumer; it leaves its group when dropped.
+/// A pull consumer; it leaves its group when dropped.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -103,23 +73,98 @@ impl PullConsumerBuilder {
 /// ```
 #[must_use = "a consumer leaves its group when it is dropped"]
 pub struct PullConsumer {
-    member: Arc<PullMember>,
+    phase: Phase<Box<Plan>, Arc<PullMember>>,
+    group: String,
     batch: usize,
-    filters: BTreeMap<String, Filter>,
     broker: Broker,
 }
 
 impl PullConsumer {
-    /// The member's name.
+    /// Starts a consumer that was [built](PullConsumerBuilder::build): joins the group. After
+    /// [`Duplicate`](Error::Duplicate) it may be [renamed](Self::rename) and started again; after
+    /// another error it cannot be used any more (CLI-2).
+    ///
+    /// # Errors
+    /// `State` if it was started before; `Setting` if a setting is out of its range; `Name`;
+    /// `Duplicate` if the name is taken; `Mismatch` if the running members differ; `GroupForbids` or
+    /// `NoSuchGroup` if the group may not consume; `Strategy` if the strategy panics when asked for
+    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
+    /// `Corrupt` if the message to begin with cannot be read; `Closed`.
+    pub fn start(&mut self) -> Result<()> {
+        let plan = self.phase.begin()?;
+        let started = self.join(&plan);
+        self.phase.end(started, plan)
+    }
+
+    fn join(&self, plan: &Plan) -> Result<Arc<PullMember>> {
+        check_range("batch", self.batch, 1, 1024)?;
+        let (group, name) = plan.group()?;
+        let member = PullMember::new(plan, &group, &name);
+        plan.join(&group, &name, Kind::Pull, &member)?;
+        Ok(member)
+    }
+
+    /// Gives another name to a consumer that is not started.
+    ///
+    /// # Errors
+    /// `State` if it was started before.
+    pub fn rename(&mut self, name: impl Into<String>) -> Result<()> {
+        match &mut self.phase {
+            Phase::Created(plan) => {
+                plan.name = Some(name.into());
+                Ok(())
+            }
+            phase => Err(phase.refuse("be renamed")),
+        }
+    }
+
+    /// Where it is in its life. One whose broker was closed is shut down.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.member.name
+    pub fn state(&self) -> ServiceState {
+        match &self.phase {
+            Phase::Running(member) if member.is_closed() => ServiceState::Shutdown,
+            phase => phase.state(),
+        }
+    }
+
+    /// The member's name; empty if it has none yet, or none any more.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &self.phase {
+            Phase::Created(plan) => plan.name.clone().unwrap_or_default(),
+            Phase::Running(member) => member.name.clone(),
+            _ => String::new(),
+        }
     }
 
     /// The queues that it has at the moment, sorted.
     #[must_use]
     pub fn assignment(&self) -> Vec<QueueId> {
-        self.member.assignment()
+        self.member("have queues").map_or_else(|_| Vec::new(), |member| member.assignment())
+    }
+
+    /// Subscribes the whole group to another topic, or to another part of one: all members at
+    /// once. A topic that the group has not consumed before is read from its beginning (CLI-12).
+    ///
+    /// # Errors
+    /// `Name`, `Filter`; `State` if it does not run; `Closed`.
+    pub fn subscribe<F>(&mut self, topic: &str, filter: F) -> Result<()>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        names::check_topic(topic)?;
+        let filter = filter.try_into()?;
+        self.member("subscribe")?.group.subscribe(topic, filter)
+    }
+
+    /// Ends the subscription of a topic for the whole group. Its progress is kept; what was polled
+    /// of it can still be committed.
+    ///
+    /// # Errors
+    /// `NotSubscribed`; `State` if it does not run; `Closed`.
+    pub fn unsubscribe(&mut self, topic: &str) -> Result<()> {
+        self.member("unsubscribe")?.group.unsubscribe(topic)
     }
 
     /// Returns messages of the assigned queues; waits up to `timeout` if there are none, and
@@ -127,9 +172,9 @@ impl PullConsumer {
     /// otherwise.
     ///
     /// # Errors
-    /// `Closed`; `Corrupt` if a message cannot be read.
+    /// `Closed`; `Corrupt` if a message cannot be read; `GroupForbids`; `State` if it does not run.
     pub fn poll(&mut self, timeout: Duration) -> Result<Deliveries> {
-        self.member.poll(timeout, self.batch)
+        self.member("poll")?.poll(timeout, self.batch)
     }
 
     /// Stores that everything polled so far is consumed; it survives the end of the process when
@@ -137,18 +182,18 @@ impl PullConsumer {
     ///
     /// # Errors
     /// `DiskFull` or `Io` if there is no room for the group's first offset in a queue, or it cannot
-    /// be made; what was committed before it stays so. `Closed`.
+    /// be made; what was committed before it stays so. `State` if it does not run; `Closed`.
     pub fn commit(&mut self) -> Result<()> {
-        self.member.commit()
+        self.member("commit")?.commit()
     }
 
     /// Goes on at `offset` of an assigned queue, from the first stored message to the end; the
     /// next commit stores it, even if it is lower.
     ///
     /// # Errors
-    /// `NotAssigned`, `OffsetRange`, `Closed`.
+    /// `NotAssigned`, `OffsetRange`, `Closed`; `State` if it does not run.
     pub fn seek(&mut self, queue: &QueueId, offset: u64) -> Result<()> {
-        self.member.seek(queue, offset)
+        self.member("seek")?.seek(queue, offset)
     }
 
     /// The offset that the group has committed in a queue.
@@ -156,7 +201,10 @@ impl PullConsumer {
     /// # Errors
     /// `NoSuchTopic`, `NoSuchQueue`.
     pub fn committed(&self, queue: &QueueId) -> Result<Option<u64>> {
-        self.broker.committed(&self.member.group.name, queue)
+        match &self.phase {
+            Phase::Running(member) => member.committed(queue),
+            _ => self.broker.committed(&self.group, queue),
+        }
     }
 
     /// Reads up to `max` messages (1 to 65 535) of any queue from `offset` on, without the group
@@ -164,7 +212,8 @@ impl PullConsumer {
     /// (PC-3, PC-5).
     ///
     /// # Errors
-    /// `NoSuchTopic`, `NoSuchQueue`, `Setting`, `Closed`; `Corrupt` if a message cannot be read.
+    /// `NoSuchTopic`, `NoSuchQueue`, `Setting`, `Closed`; `State` if it does not run; `Corrupt` if a
+    /// message cannot be read.
     pub fn pull(&self, queue: &QueueId, offset: u64, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
         let core = self.broker.core();
@@ -172,27 +221,40 @@ impl PullConsumer {
             return Err(Error::Closed);
         }
         let (_, index) = core.queue(queue)?;
-        let filter = self.filters.get(queue.topic()).unwrap_or(&Filter::ALL);
-        let fetch = core.fetch(&index, offset, max, usize::MAX, filter)?;
+        let filter = self.member("pull")?.group.filter(queue.topic()).unwrap_or(Filter::ALL);
+        let fetch = core.fetch(&index, offset, max, usize::MAX, &filter)?;
         Ok(Pull::new(fetch, offset))
     }
 
     /// Leaves the group. What was polled and not committed is delivered again, to whoever gets
     /// the queue.
-    pub fn close(self) {
-        self.member.stop();
+    pub fn close(mut self) {
+        self.shutdown();
+    }
+
+    /// Does the same, and leaves a consumer that is shut down. One that does not run stays as it is
+    /// (CLI-10).
+    pub fn shutdown(&mut self) {
+        if let Some(member) = self.phase.shut_down() {
+            member.stop();
+        }
+    }
+
+    fn member(&self, action: &'static str) -> Result<&Arc<PullMember>> {
+        self.phase.running(action)
     }
 }
 
 impl Drop for PullConsumer {
     fn drop(&mut self) {
-        self.member.stop();
+        self.shutdown();
     }
 }
 
 impl std::fmt::Debug for PullConsumer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PullConsumer").field("name", &self.name()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("PullConsumer");
+        shown.field("name", &self.name()).field("state", &self.state()).finish_non_exhaustive()
     }
 }
 

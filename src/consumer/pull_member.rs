@@ -1,6 +1,9 @@
 //! The part of a pull consumer that its group, the hold table and closing reach: which queues it
 //! has, how far they have been handed out, and a wake-up for a poll that waits.
 
+use super::builder::Plan;
+use super::queue_changes::{QueueChanges, QueuesChanged};
+use crate::broker::Mode;
 use crate::broker::core::{Core, Running};
 use crate::broker::group::{Group, Member, Owned};
 use crate::broker::hold::{Arrival, Waiter};
@@ -18,7 +21,9 @@ pub(super) struct PullMember {
     pub(super) core: Arc<Core>,
     pub(super) group: Arc<Group>,
     pub(super) name: String,
+    mode: Mode,
     queues: Mutex<Queues>,
+    changes: QueueChanges,
     closed: AtomicBool,
     woken: Arc<Alarm>,
     myself: Weak<Self>,
@@ -51,11 +56,13 @@ struct Cursor {
 }
 
 impl PullMember {
-    pub(super) fn new(core: &Arc<Core>, group: &Arc<Group>, name: &str) -> Arc<Self> {
+    pub(super) fn new(plan: &Plan, group: &Arc<Group>, name: &str) -> Arc<Self> {
         Arc::new_cyclic(|myself| Self {
-            core: core.clone(),
+            core: plan.broker.core().clone(),
             group: group.clone(),
             name: name.to_owned(),
+            mode: plan.mode,
+            changes: QueueChanges::new(plan.changes.clone()),
             queues: Mutex::new(Rank::Member, Queues::default()),
             closed: AtomicBool::new(false),
             woken: Arc::new(Alarm::new()),
@@ -74,6 +81,8 @@ impl PullMember {
         let deadline = clock.moment().plus(timeout);
         loop {
             self.check_open()?;
+            self.group.permits(self.mode)?;
+            self.tell();
             let Read { messages, unread } = self.read(most, deadline)?;
             if !messages.is_empty() || clock.moment() >= deadline {
                 return Ok(messages);
@@ -121,6 +130,31 @@ impl PullMember {
         }
         (cursor.next, cursor.handed_out) = (offset, offset);
         Ok(())
+    }
+
+    /// What is committed in a queue, for the group or for this member of it.
+    pub(super) fn committed(&self, id: &QueueId) -> Result<Option<u64>> {
+        let (_, queue) = self.core.queue(id)?;
+        Ok(self.core.store.offsets.get(self.group.key(self.mode, &self.name, &queue)?))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn note_change(&self, queue: &QueueId) {
+        if self.changes.note(queue.topic()) {
+            self.woken.ring();
+        }
+    }
+
+    /// A panic of the listener for changed queues has nobody to be told to: polling goes on.
+    fn tell(&self) {
+        self.changes.tell(|topic| {
+            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids.clone());
+            let mine = self.assignment().into_iter().filter(|id| id.topic() == topic).collect();
+            QueuesChanged { topic, all: all.unwrap_or_default(), mine }
+        });
     }
 
     fn check_open(&self) -> Result<()> {
@@ -249,17 +283,24 @@ impl Member for PullMember {
         let waiter: Arc<dyn Waiter> = Arc::new(waiter);
         let (next, handed_out, committed) = (offset, offset, offset);
         let cursor = Cursor { owned, waiter, next, handed_out, committed, revoked: false };
-        self.queues.lock().owned.insert(id, cursor);
+        self.queues.lock().owned.insert(id.clone(), cursor);
         self.woken.ring();
+        self.note_change(&id);
     }
 
     fn revoke(&self, id: &QueueId) -> Option<u64> {
+        self.note_change(id);
         let mut queues = self.queues.lock();
         let cursor = queues.owned.get_mut(id)?;
         // Messages that were handed out belong to the user until the next commit.
         cursor.revoked = true;
         let settled = cursor.handed_out == cursor.committed || self.closed.load(Ordering::Acquire);
         if settled { queues.owned.remove(id).map(|cursor| cursor.committed) } else { None }
+    }
+
+    /// Reading is up to the user, who may take any time for it (REB-7).
+    fn has_expired(&self, _queue: &QueueId) -> bool {
+        false
     }
 }
 

@@ -1,113 +1,36 @@
 //! Push consumers: a listener is called for every message.
 
-use super::concurrent::{Service, Settings};
+use super::builder::{ConsumerBuilder, Plan};
+use super::concurrent::Service;
 use super::outcome::{IntoOutcome, Listener};
-use super::subscribe::{Plan, check_range};
-use crate::broker::assign::AssignStrategy;
+use super::phase::Phase;
+use super::push_settings::{PushConsumerBuilder, PushSettings};
+use crate::broker::Broker;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
 use crate::broker::group::Kind;
-use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
+use crate::names;
 use crate::queue_id::QueueId;
+use crate::service_state::ServiceState;
 use crate::store::Delivery;
-use crate::sync::{Arc, cores};
+use crate::sync::{Arc, Mutex, Rank};
 use std::time::Duration;
 
 impl Broker {
     /// Prepares a push consumer, a member of `group`.
     pub fn push_consumer(&self, group: &str) -> PushConsumerBuilder {
-        PushConsumerBuilder {
-            plan: Plan::new(self, group),
-            threads: cores().max(2),
-            pull_batch: 32,
-            retry_delay: Duration::from_secs(1),
-            filter_retries: false,
-        }
+        ConsumerBuilder { plan: Plan::new(self, group), own: PushSettings::default() }
     }
 }
 
-/// Settings of a push consumer; checked together by [`start`](Self::start).
-#[derive(Clone, Debug)]
-#[must_use = "a builder does nothing until `start`"]
-pub struct PushConsumerBuilder {
-    plan: Plan,
-    threads: usize,
-    pull_batch: usize,
-    retry_delay: Duration,
-    filter_retries: bool,
-}
-
-impl PushConsumerBuilder {
-    /// Names the member, uniquely in its group; `consumer-<n>` by default.
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.plan.name = Some(name.into());
-        self
-    }
-
-    /// Subscribes to a topic, which need not exist yet; again for another topic. All members of a
-    /// group must subscribe to the same.
-    ///
-    /// # Errors
-    /// `Name` if the topic's name breaks the rules, `Filter` if the expression does.
-    pub fn subscribe<F>(mut self, topic: &str, filter: F) -> Result<Self>
-    where
-        F: TryInto<Filter>,
-        Error: From<F::Error>,
-    {
-        self.plan.subscribe(topic, filter)?;
-        Ok(self)
-    }
-
-    /// Sets where the group begins if it is new, see [`Start`]; [`Start::First`] by default.
-    pub fn start_from(mut self, start: Start) -> Self {
-        self.plan.start = start;
-        self
-    }
-
-    /// Sets how many threads call the listener: 1 to 1000; by default the number of cores, at
-    /// least 2.
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// Sets how many messages are read from the log at once: 1 to 1024, 32 by default.
-    pub fn pull_batch(mut self, messages: usize) -> Self {
-        self.pull_batch = messages;
-        self
-    }
-
-    /// Sets how long a failed message waits for its next delivery: 1 ms to 1 day, 1 s by default.
-    pub fn retry_delay(mut self, delay: Duration) -> Self {
-        self.retry_delay = delay;
-        self
-    }
-
-    /// Applies the filter to a failed message again before its next delivery, and drops it if it
-    /// does not pass any more (FILT-4). Without this, a message that was delivered once is
-    /// delivered until it succeeds.
-    pub fn filter_retries(mut self) -> Self {
-        self.filter_retries = true;
-        self
-    }
-
-    /// Sets how queues are divided among the members; [`Averagely`](crate::Averagely) by default.
-    pub fn strategy(mut self, strategy: impl AssignStrategy + 'static) -> Self {
-        self.plan.strategy = Arc::new(strategy);
-        self
-    }
-
+impl ConsumerBuilder<PushSettings> {
     /// Joins the group and begins to call `listener`, for different messages at the same time. A
     /// message that it fails is delivered again after the retry delay; the group's progress does
     /// not pass it before.
     ///
     /// # Errors
-    /// `Setting` if a setting is out of its range; `Name`; `Duplicate` if the name is taken;
-    /// `Mismatch` if the running members differ; `Strategy` if the strategy panics when asked for
-    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
-    /// `Corrupt` if the message to begin with cannot be read; `Io` if a thread cannot be started;
-    /// `Closed`.
+    /// As [`PushConsumer::start`].
     pub fn start<F, R>(self, listener: F) -> Result<PushConsumer>
     where
         F: Fn(&Delivery<'_>) -> R + Send + Sync + 'static,
@@ -119,44 +42,109 @@ impl PushConsumerBuilder {
     /// Does the same for a value that implements [`Listener`].
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// As [`PushConsumer::start`].
     pub fn start_listener(self, listener: impl Listener + 'static) -> Result<PushConsumer> {
-        let Self { plan, threads, pull_batch, retry_delay, filter_retries } = self;
-        check_range("threads", threads, 1, 1000)?;
-        check_range("pull_batch", pull_batch, 1, 1024)?;
-        let delay = usize::try_from(retry_delay.as_millis()).unwrap_or(usize::MAX);
-        check_range("retry_delay in ms", delay, 1, 86_400_000)?;
-        let (group, name) = plan.group()?;
-        let settings = Settings { threads, pull_batch, retry_delay, filter_retries };
-        let core = plan.broker.core();
-        let service = Service::start(core, &group, &name, settings, Box::new(listener))?;
-        if let Err(error) = plan.join(&group, &name, Kind::Push, &service) {
-            service.discard();
-            return Err(error);
-        }
-        Ok(PushConsumer { _broker: plan.broker, service })
+        let consumer = self.build(listener);
+        consumer.start()?;
+        Ok(consumer)
+    }
+
+    /// Makes the consumer without starting it.
+    pub fn build(self, listener: impl Listener + 'static) -> PushConsumer {
+        let broker = self.plan.broker.clone();
+        let prepared =
+            Prepared { plan: self.plan, settings: self.own, listener: Arc::new(listener) };
+        let phase = Mutex::new(Rank::Lifecycle, Phase::Created(Box::new(prepared)));
+        PushConsumer { phase, _broker: broker }
     }
 }
 
-/// A running push consumer; it stops when dropped.
+/// A push consumer; it stops when dropped.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let broker = rocklet::Broker::open(dir.path())?;
+/// use rocklet::{Error, ServiceState};
+/// let consumer = broker.push_consumer("audit").subscribe("orders", "*")?.start(|_| ())?;
+/// assert_eq!(consumer.state(), ServiceState::Running);
+/// assert!(matches!(consumer.start(), Err(Error::State { .. })));
+/// consumer.shutdown();
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a consumer stops when it is dropped"]
 pub struct PushConsumer {
-    pub(super) service: Arc<Service>,
+    phase: Mutex<Phase<Box<Prepared>, Arc<Service>>>,
     // Behind the service: the listener goes before the directory is closed.
     _broker: Broker,
 }
 
+/// What a start needs.
+struct Prepared {
+    plan: Plan,
+    settings: PushSettings,
+    listener: Arc<dyn Listener>,
+}
+
 impl PushConsumer {
-    /// The member's name.
+    /// Starts a consumer that was [built](PushConsumerBuilder::build): joins the group and begins
+    /// to call the listener. After [`Duplicate`](Error::Duplicate) it may be [renamed](Self::rename)
+    /// and started again; after another error it cannot be used any more (CLI-2).
+    ///
+    /// # Errors
+    /// `State` if it was started before; `Setting` if a setting is out of its range; `Name`;
+    /// `Duplicate` if the name is taken; `Mismatch` if the running members differ; `GroupForbids` or
+    /// `NoSuchGroup` if the group may not consume; `Strategy` if the strategy panics when asked for
+    /// its name; `OffsetStore` if a store of your own cannot be loaded; `DiskFull`, `Io` or
+    /// `Poisoned` if the group, or where it begins, cannot be stored; `Corrupt` if the message to
+    /// begin with cannot be read; `Io` if a thread cannot be started; `Closed`.
+    pub fn start(&self) -> Result<()> {
+        let prepared = self.phase.lock().begin()?;
+        // With no lock held: the state is `StartFailed` until it is known better.
+        let started = prepared.start();
+        let mut phase = self.phase.lock();
+        let ended = phase.end(started, prepared);
+        drop(phase);
+        ended
+    }
+
+    /// Gives another name to a consumer that is not started.
+    ///
+    /// # Errors
+    /// `State` if it was started before.
+    pub fn rename(&self, name: impl Into<String>) -> Result<()> {
+        let name = name.into();
+        match &mut *self.phase.lock() {
+            Phase::Created(prepared) => {
+                prepared.plan.name = Some(name);
+                Ok(())
+            }
+            phase => Err(phase.refuse("be renamed")),
+        }
+    }
+
+    /// Where it is in its life. One whose broker was closed is shut down.
     #[must_use]
-    pub fn name(&self) -> &str {
-        self.service.name()
+    pub fn state(&self) -> ServiceState {
+        match &*self.phase.lock() {
+            Phase::Running(service) if service.is_stopping() => ServiceState::Shutdown,
+            phase => phase.state(),
+        }
+    }
+
+    /// The member's name; empty if it has none yet, or none any more.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match &*self.phase.lock() {
+            Phase::Created(prepared) => prepared.plan.name.clone().unwrap_or_default(),
+            Phase::Running(service) => service.name().to_owned(),
+            _ => String::new(),
+        }
     }
 
     /// The queues that it has at the moment, sorted.
     #[must_use]
     pub fn assignment(&self) -> Vec<QueueId> {
-        self.service.assignment()
+        self.service("have queues").map_or_else(|_| Vec::new(), |service| service.assignment())
     }
 
     /// Why something failed last, for people to read: a delivery (what the listener returned, or
@@ -164,25 +152,104 @@ impl PushConsumer {
     /// [`Broker::stats`].
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
-        self.service.last_failure()
+        self.service("fail").ok()?.last_failure()
+    }
+
+    /// Subscribes the whole group to another topic, or to another part of one: all members at
+    /// once. A topic that the group has not consumed before is read from its beginning (CLI-12).
+    ///
+    /// # Errors
+    /// `Name`, `Filter`; `State` if it does not run; `Closed`.
+    pub fn subscribe<F>(&self, topic: &str, filter: F) -> Result<()>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        names::check_topic(topic)?;
+        let filter = filter.try_into()?;
+        self.service("subscribe")?.group().subscribe(topic, filter)
+    }
+
+    /// Ends the subscription of a topic for the whole group. Its progress is kept.
+    ///
+    /// # Errors
+    /// `NotSubscribed`; `State` if it does not run; `Closed`.
+    pub fn unsubscribe(&self, topic: &str) -> Result<()> {
+        self.service("unsubscribe")?.group().unsubscribe(topic)
+    }
+
+    /// Stops reading from the log, until [`resume`](Self::resume). What was read before is
+    /// consumed, and the consumer stays a member with its queues (CLI-11).
+    ///
+    /// # Errors
+    /// `State` if it does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.service("pause").map(|service| service.pause())
+    }
+
+    /// Goes on reading.
+    ///
+    /// # Errors
+    /// `State` if it does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.service("resume").map(|service| service.resume())
+    }
+
+    /// Whether it was paused.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.service("pause").is_ok_and(|service| service.is_paused())
     }
 
     /// Stops: waits for running listeners, commits, and leaves the group; its queues go to the
     /// other members. From inside its own listener it returns at once, and the rest happens
-    /// behind it.
-    pub fn shutdown(self) {
-        self.service.stop();
+    /// behind it. One that does not run stays as it is (CLI-9, CLI-10).
+    pub fn shutdown(&self) {
+        if let Some(service) = self.leave() {
+            service.stop();
+        }
+    }
+
+    /// Does the same, and waits for running listeners no longer than `limit`. Those that are late
+    /// hold their queues until they return; nothing else is held up by them.
+    ///
+    /// # Errors
+    /// `NotDrained` if there are such listeners.
+    pub fn shutdown_within(&self, limit: Duration) -> Result<()> {
+        self.leave().map_or(Ok(()), |service| service.stop_within(Some(limit)))
+    }
+
+    fn leave(&self) -> Option<Arc<Service>> {
+        self.phase.lock().shut_down()
+    }
+
+    pub(super) fn service(&self, action: &'static str) -> Result<Arc<Service>> {
+        self.phase.lock().running(action).cloned()
+    }
+}
+
+impl Prepared {
+    fn start(&self) -> Result<Arc<Service>> {
+        self.settings.check()?;
+        let (group, name) = self.plan.group()?;
+        let service = Service::start(&self.plan, self.settings, &group, &name, &self.listener)?;
+        if let Err(error) = self.plan.join(&group, &name, Kind::Push, &service) {
+            service.discard();
+            return Err(error);
+        }
+        Ok(service)
     }
 }
 
 impl Drop for PushConsumer {
     fn drop(&mut self) {
-        self.service.stop();
+        self.shutdown();
     }
 }
 
 impl std::fmt::Debug for PushConsumer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PushConsumer").field("name", &self.name()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("PushConsumer");
+        shown.field("name", &self.name()).field("state", &self.state()).finish_non_exhaustive()
     }
 }

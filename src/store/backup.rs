@@ -34,7 +34,7 @@ impl Store {
         // In this order: no offset beyond its queue, no queue beyond the log, and the log begins
         // no later than its queues.
         let offsets = self.offsets.all();
-        let groups = self.groups.names();
+        let groups = self.groups.entries();
         let mut files = self.log.files().to_vec();
         let topics = self.topics.all();
         let queues = topics.iter().flat_map(|topic| topic.queues.iter());
@@ -61,9 +61,7 @@ impl Store {
         topics.iter().for_each(|topic| table.changes().note(topic.event()));
         table.save()?;
         let table = Groups::open(to, store_id)?;
-        for group in &groups {
-            table.number(group)?;
-        }
+        table.restore(&groups)?;
         let (cells, _) = Offsets::open(to, store_id, 0)?;
         cells.prepare(false)?;
         for (key, offset) in offsets {

@@ -10,7 +10,7 @@ use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::{Error, Result};
 use crate::storage::{Region, Storage, StorageFile, read_all};
 use crate::sync::{Arc, Mutex, Rank};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 const KIND: [u8; 4] = *b"offs";
 #[cfg(not(all(test, loom)))]
@@ -44,6 +44,8 @@ struct State {
     files: Vec<CellFile>,
     cells: HashMap<OffsetKey, Cell>,
     used: usize,
+    /// Keys that were set, and keep that value until they are thawed (OFF-13).
+    frozen: HashSet<OffsetKey>,
     /// Something has not been synced.
     dirty: bool,
     closed: bool,
@@ -197,7 +199,31 @@ impl Offsets {
     /// # Errors
     /// As [`set`](Self::set).
     pub(crate) fn begin(&self, key: OffsetKey, offset: u64) -> Result<bool> {
+        #[cfg(broken_begin_blind)]
+        if self.get(key).is_none() {
+            return self.set(key, offset);
+        }
         self.update(key, |old| old.is_none().then_some(offset))
+    }
+
+    /// Stores `offset`, and ignores whatever comes after it, until [`thaw`](Self::thaw): for those
+    /// who still finish what they had before the offset was moved (OFF-10).
+    ///
+    /// # Errors
+    /// As [`set`](Self::set); then nothing is frozen.
+    pub(crate) fn freeze(&self, key: OffsetKey, offset: u64) -> Result<()> {
+        // Before the value is set, so that nothing comes between.
+        let before = self.state.lock().frozen.insert(key);
+        let set = self.store(key, |_| Some(offset), true);
+        if set.is_err() && before {
+            self.state.lock().frozen.remove(&key);
+        }
+        set.map(drop)
+    }
+
+    /// Takes commits again.
+    pub(crate) fn thaw(&self, key: OffsetKey) {
+        self.state.lock().frozen.remove(&key);
     }
 
     /// Lowers every offset to what `max` allows for its queue; calls `report` for each that was
@@ -252,9 +278,21 @@ impl Offsets {
     }
 
     fn update(&self, key: OffsetKey, new: impl Fn(Option<u64>) -> Option<u64>) -> Result<bool> {
+        self.store(key, new, false)
+    }
+
+    /// Stores what `new` makes of the offset; a frozen one only if `thawed`.
+    fn store(
+        &self,
+        key: OffsetKey,
+        new: impl Fn(Option<u64>) -> Option<u64>,
+        thawed: bool,
+    ) -> Result<bool> {
         let mut state = self.state.lock();
         let (number, sequence) = loop {
             match state.cells.get(&key) {
+                #[cfg(not(broken_frozen_ignored))]
+                _ if !thawed && state.frozen.contains(&key) => return Ok(false),
                 Some(cell) if new(Some(cell.offset)).is_none() => return Ok(false),
                 _ if state.closed => return Err(Error::Closed),
                 Some(cell) => break (cell.number, cell.sequence.saturating_add(1)),
@@ -402,6 +440,26 @@ mod tests {
         assert_eq!(offsets.get(key(0)), Some(7));
         offsets.set(key(0), 3).unwrap();
         assert_eq!(offsets.get(key(0)), Some(3));
+    }
+
+    #[test]
+    fn off_13_a_frozen_offset_keeps_its_value_until_it_is_thawed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
+        offsets.raise(key(0), 10).unwrap();
+        offsets.freeze(key(0), 4).unwrap();
+        assert!(!offsets.raise(key(0), 11).unwrap());
+        assert!(!offsets.set(key(0), 12).unwrap());
+        assert!(!offsets.begin(key(0), 13).unwrap());
+        assert_eq!(offsets.get(key(0)), Some(4));
+        offsets.freeze(key(0), 2).unwrap();
+        assert_eq!(offsets.get(key(0)), Some(2), "moved again");
+        offsets.thaw(key(0));
+        offsets.raise(key(0), 5).unwrap();
+        assert_eq!(offsets.get(key(0)), Some(5));
+        offsets.close();
+        assert!(matches!(offsets.freeze(key(1), 4), Err(Error::Closed)));
+        assert!(offsets.state.lock().frozen.is_empty());
     }
 
     #[test]

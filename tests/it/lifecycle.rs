@@ -169,7 +169,8 @@ fn self_stopping(broker: &Broker, stop: fn(PushConsumer)) -> (Slot, mpsc::Receiv
 
 #[test]
 fn stopping_from_inside_the_listener_returns_at_once_and_is_done_behind_it() {
-    for stop in [PushConsumer::shutdown as fn(PushConsumer), drop] {
+    let shutdown = |consumer: PushConsumer| consumer.shutdown();
+    for stop in [shutdown as fn(PushConsumer), drop] {
         let scene = scene();
         scene.broker.create_topic("t", 1).unwrap();
         let (_slot, stopped) = self_stopping(&scene.broker, stop);

@@ -39,7 +39,7 @@ fn every_group_gets_every_message() {
         .collect();
     send(&scene.broker.producer(), "t", 0..1000);
     wait_for("all", || seen.iter().all(|seen| seen.len() == 1000));
-    consumers.into_iter().for_each(rocklet::PushConsumer::shutdown);
+    consumers.into_iter().for_each(|consumer| consumer.shutdown());
     seen.iter().for_each(|seen| seen.assert_each_once(0..1000));
 }
 

@@ -20,6 +20,7 @@ fn polled(consumer: &mut PullConsumer) -> Vec<u32> {
     numbers(&consumer.poll(Duration::ZERO).unwrap())
 }
 
+// (OFF-5)
 #[test]
 fn seek_goes_both_ways_and_the_next_commit_stores_it() {
     let scene = one_queue(30);

@@ -17,6 +17,7 @@ fn offsets(broker: &Broker, group: &str) -> Vec<Option<u64>> {
     queues.iter().map(|queue| broker.committed(group, queue).unwrap()).collect()
 }
 
+// (REB-11, REB-15)
 #[test]
 fn reb_11_first_last_and_time() {
     let clock = rocklet::DrivenClock::new(1_000_000);
@@ -49,6 +50,34 @@ fn reb_11_first_last_and_time() {
         let found = numbers(&pull.poll(Duration::ZERO).unwrap());
         assert_eq!(found, (expected as u32..10).collect::<Vec<_>>());
     }
+}
+
+#[test]
+fn reb_12_the_end_of_a_young_queue_is_its_beginning() {
+    let scene = scene();
+    scene.broker.create_topic("t", 3).unwrap();
+    let first = send_to(&scene.broker, "t", 0, 0);
+    send_to(&scene.broker, "t", 1, 1);
+    let end = scene.broker.stats().log_end;
+    for (bytes, expected) in [
+        (u64::MAX, [0, 0, 0]),
+        (end - first.position, [0, 0, 0]),
+        (end - first.position - 1, [1, 0, 0]),
+        (0, [1, 1, 0]),
+    ] {
+        let group = format!("g{bytes}");
+        let builder = scene.broker.pull_consumer(&group).subscribe("t", "*").unwrap();
+        drop(builder.start_from(Start::LastUnlessYoung { bytes }).start().unwrap());
+        assert_eq!(offsets(&scene.broker, &group), expected.map(Some), "{bytes}");
+    }
+    // What has lost its beginning is not young.
+    let filler = vec![0; 300 << 10];
+    let message = || rocklet::Message::new("t", &filler[..]).queue(0);
+    let sent: Vec<_> = (0..8).map(|_| scene.broker.producer().send(&message()).unwrap()).collect();
+    assert!(scene.broker.drop_before(sent[4].position).unwrap() > 0);
+    let builder = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap();
+    drop(builder.start_from(Start::LastUnlessYoung { bytes: u64::MAX }).start().unwrap());
+    assert_eq!(offsets(&scene.broker, "g")[0], Some(9));
 }
 
 #[test]

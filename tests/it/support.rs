@@ -138,6 +138,10 @@ impl Seen {
         self.counts.lock().unwrap().contains_key(&number)
     }
 
+    pub(crate) fn count(&self, number: u32) -> u32 {
+        self.counts.lock().unwrap().get(&number).copied().unwrap_or(0)
+    }
+
     #[track_caller]
     pub(crate) fn assert_each_once(&self, expected: Range<u32>) {
         let counts = self.counts.lock().unwrap();

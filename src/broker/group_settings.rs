@@ -1,0 +1,139 @@
+//! What operators decide about a group.
+
+use crate::error::{Error, Result};
+
+/// Settings of a consumer group, kept with the directory (SUB-6).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let broker = rocklet::Broker::open(dir.path())?;
+/// use rocklet::{Error, GroupSettings};
+/// broker.create_group("audit", GroupSettings::new().forbid_consuming())?;
+/// let refused = broker.pull_consumer("audit").subscribe("orders", "*")?.start();
+/// assert!(matches!(refused, Err(Error::GroupForbids { .. })));
+/// broker.update_group("audit", GroupSettings::new())?;
+/// # broker.pull_consumer("audit").subscribe("orders", "*")?.start()?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "settings do nothing until a group gets them"]
+pub struct GroupSettings {
+    consuming: bool,
+    broadcasting: bool,
+    retry_queues: u16,
+    max_retries: u16,
+}
+
+const MAX_RETRY_QUEUES: u16 = 1024;
+
+impl GroupSettings {
+    /// What a group has that was made by its first consumer: everything is allowed, one queue for
+    /// what is to be delivered again, 16 retries.
+    pub fn new() -> Self {
+        Self { consuming: true, broadcasting: true, retry_queues: 1, max_retries: 16 }
+    }
+
+    /// Lets no consumer start, and makes those that run stop reading until it is allowed again.
+    pub fn forbid_consuming(mut self) -> Self {
+        self.consuming = false;
+        self
+    }
+
+    /// Lets no consumer start in [`Mode::Broadcasting`](crate::Mode::Broadcasting), and makes those
+    /// that run stop reading.
+    pub fn forbid_broadcasting(mut self) -> Self {
+        self.broadcasting = false;
+        self
+    }
+
+    /// Sets how many queues the topic gets that holds messages to be delivered again: 1 to 1024.
+    pub fn retry_queues(mut self, queues: u16) -> Self {
+        self.retry_queues = queues;
+        self
+    }
+
+    /// Sets how often a failed message is delivered again before it is given up: 0 to 65 535.
+    pub fn max_retries(mut self, times: u16) -> Self {
+        self.max_retries = times;
+        self
+    }
+
+    /// Whether consumers may run.
+    #[must_use]
+    pub fn allows_consuming(&self) -> bool {
+        self.consuming
+    }
+
+    /// Whether consumers may run in [`Mode::Broadcasting`](crate::Mode::Broadcasting).
+    #[must_use]
+    pub fn allows_broadcasting(&self) -> bool {
+        self.broadcasting
+    }
+
+    /// How many queues there are for messages to be delivered again.
+    #[must_use]
+    pub fn retry_queue_count(&self) -> u16 {
+        self.retry_queues
+    }
+
+    /// How often a failed message is delivered again.
+    #[must_use]
+    pub fn retry_limit(&self) -> u16 {
+        self.max_retries
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if (1..=MAX_RETRY_QUEUES).contains(&self.retry_queues) {
+            return Ok(());
+        }
+        let (name, value) = ("retry_queues", u64::from(self.retry_queues));
+        let (rule, max) = ("a number", u64::from(MAX_RETRY_QUEUES));
+        Err(Error::Setting { name, value, rule, min: 1, max })
+    }
+
+    /// What the table of groups keeps.
+    pub(crate) fn encode(&self) -> [u8; 5] {
+        let flags = u8::from(self.consuming) | u8::from(self.broadcasting) << 1;
+        let ([a, b], [c, d]) = (self.retry_queues.to_le_bytes(), self.max_retries.to_le_bytes());
+        [flags, a, b, c, d]
+    }
+
+    /// A group that was made by its first consumer has nothing in the table.
+    pub(crate) fn decode(bytes: &[u8]) -> Self {
+        let Ok([flags, a, b, c, d]) = <[u8; 5]>::try_from(bytes) else { return Self::new() };
+        Self {
+            consuming: flags & 1 != 0,
+            broadcasting: flags & 2 != 0,
+            retry_queues: u16::from_le_bytes([a, b]),
+            max_retries: u16::from_le_bytes([c, d]),
+        }
+    }
+}
+
+impl Default for GroupSettings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_6_settings_come_back_as_they_were_stored() {
+        let all = [
+            GroupSettings::new(),
+            GroupSettings::new().forbid_consuming().retry_queues(7),
+            GroupSettings::new().forbid_broadcasting().max_retries(u16::MAX).retry_queues(1024),
+        ];
+        for settings in all {
+            settings.check().unwrap();
+            assert_eq!(GroupSettings::decode(&settings.encode()), settings);
+        }
+        assert_eq!(GroupSettings::decode(&[]), GroupSettings::new());
+        for queues in [0, 1025] {
+            assert!(GroupSettings::new().retry_queues(queues).check().is_err());
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Progress of a push consumer: at once to the directory, or by a worker, now and then, to a store of
+//! the user's.
+
+use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
+use super::Service;
+use crate::broker::process_queue::Progress;
+use crate::error::Error;
+use crate::queue_id::QueueId;
+use crate::sync::Arc;
+use crate::sync::atomic::Ordering;
+
+impl Service {
+    /// Asks a store of the user's where to go on in a queue; without an answer the queue waits
+    /// (REB-8).
+    pub(super) fn open(&self, queue: Arc<OwnedQueue>, begin: u64) {
+        let Some(own) = &self.own_offsets else { return };
+        if queue.window.is_revoked() {
+            return;
+        }
+        match own.read(&queue.owned.id) {
+            Ok(stored) => {
+                let next = stored.unwrap_or(begin);
+                // Revoked meanwhile: the next owner asks again.
+                if queue.window.open(next) {
+                    self.work.send(Work::Pull(PullRequest { queue, next }));
+                }
+            }
+            Err(error) => {
+                self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
+                self.note_failure(format!("{}: {error}", queue.owned.id));
+                let work = self.work.clone();
+                let again = move || work.send(Work::Open(queue, begin));
+                self.core.timer.after(self.settings.error_delay, again);
+            }
+        }
+    }
+
+    pub(in super::super) fn progress(&self, queue: &Arc<OwnedQueue>, progress: Progress) {
+        self.commit(queue, progress);
+        if progress.drained {
+            self.drained(queue);
+        }
+    }
+
+    /// Gives a queue back that nobody works on any more: by a worker, if the user is to be asked
+    /// to store its progress before.
+    pub(super) fn drained(&self, queue: &Arc<OwnedQueue>) {
+        if self.own_offsets.is_some() {
+            self.work.send(Work::Release(queue.clone()));
+        } else {
+            self.let_go(queue);
+        }
+    }
+
+    fn let_go(&self, queue: &OwnedQueue) {
+        let id = &queue.owned.id;
+        self.queues.lock().remove(id);
+        self.group.released(&self.name, id, queue.window.low());
+        self.changed.notify();
+    }
+
+    /// Stores progress. Where the group began without room for a cell that may fail: the next
+    /// commit of the queue, or its next owner, has it again.
+    pub(super) fn commit(&self, queue: &OwnedQueue, progress: Progress) {
+        let Some(offset) = progress.commit else { return };
+        match &self.own_offsets {
+            Some(own) if own.note(&queue.owned.id, offset) => self.persist_later(),
+            Some(_) => {}
+            None => {
+                if let Err(error) = self.core.commit(queue.owned.key, offset) {
+                    self.note_failure(format!("progress of {}: {error}", queue.owned.id));
+                }
+            }
+        }
+    }
+
+    fn persist_later(&self) {
+        let service = self.myself.clone();
+        self.core.timer.after(self.settings.persist_interval, move || {
+            service.upgrade().into_iter().for_each(|service| service.work.send(Work::Persist));
+        });
+    }
+
+    /// Has the user's store keep all progress (OFF-4, OFF-6).
+    pub(super) fn persist(&self) {
+        let Some(own) = &self.own_offsets else { return };
+        let mut failed = false;
+        for queue in own.unstored() {
+            failed |= own.store(&queue).is_err_and(|error| self.failed_to_store(&queue, &error));
+        }
+        // What is left is tried again, even if nothing more is consumed.
+        if failed && own.is_due() {
+            self.persist_later();
+        }
+    }
+
+    /// Has the user's store keep the progress of a drained queue, and gives it back (REB-9).
+    pub(super) fn release(&self, queue: &Arc<OwnedQueue>) {
+        let Some(own) = &self.own_offsets else { return };
+        let id = &queue.owned.id;
+        match own.store(id) {
+            // Another worker is inside the store with it: behind that one, if there are others.
+            Ok(false) => {
+                let (work, queue) = (self.work.clone(), queue.clone());
+                let again = move || work.send(Work::Release(queue));
+                return self.core.timer.after(self.settings.flow_delay, again);
+            }
+            Ok(true) => {}
+            Err(error) => {
+                self.failed_to_store(id, &error);
+            }
+        }
+        own.forget(id);
+        self.let_go(queue);
+    }
+
+    fn failed_to_store(&self, queue: &QueueId, error: &Error) -> bool {
+        self.core.counters.failed_commits.fetch_add(1, Ordering::Relaxed);
+        self.note_failure(format!("progress of {queue}: {error}"));
+        true
+    }
+}
