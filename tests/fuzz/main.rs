@@ -6,6 +6,7 @@
 mod bytes;
 mod operations;
 mod recovery;
+mod sql;
 
 use std::path::Path;
 
@@ -17,6 +18,11 @@ fn samples_of_recovery() {
 #[test]
 fn samples_of_operations() {
     run("operations", operations::run, 40);
+}
+
+#[test]
+fn samples_of_sql() {
+    run("sql", sql::run, 400);
 }
 
 fn run(target: &str, run: fn(&[u8]), made_up: u64) {
