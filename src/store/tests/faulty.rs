@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,8 +131,10 @@ impl Plan {
         if state.held == Some(call) {
             state.waiting += 1;
             drop(state);
-            let released = || self.state.lock().held != Some(call);
-            self.released.wait_until(&Clock::system(), None, released);
+            let (clock, released) = (Clock::system(), || self.state.lock().held != Some(call));
+            let limit = clock.moment().plus(Duration::from_secs(60));
+            let in_time = self.released.wait_until(&clock, Some(limit), released);
+            assert!(in_time, "a call is held up and never released");
             state = self.state.lock();
             state.waiting -= 1;
         }
