@@ -75,13 +75,14 @@ fn who_waits_for_room_is_told_of_a_failure_and_of_a_close() {
             let (store, topic) = (&store, &topic);
             let send_on = |queue| {
                 let mut sent = Vec::new();
-                loop {
+                while sent.len() < 1000 {
                     let body = sized(sent.len() as u64, 1000);
                     match send_body(store, topic, queue, &body) {
                         Ok(_) => sent.push(body),
                         Err(error) => return (sent, error),
                     }
                 }
+                panic!("nothing has stopped the sender");
             };
             let senders: Vec<_> = (0..4).map(|queue| scope.spawn(move || send_on(queue))).collect();
             until(|| faulty.waiting() == 1);
