@@ -25,7 +25,7 @@ struct Log {
 impl Log {
     fn new() -> Arc<Self> {
         let writer = segment(2 * RECORD, 0);
-        let file = LogFile::made(0, &writer);
+        let file = LogFile::made(0, 0, &writer);
         let mut tail = Tail::new(7, 0, writer, 0);
         let queue = add_queue(&mut tail, &[2]);
         Arc::new(Self { tail: Mutex::new(Rank::Append, tail), queue, file })

@@ -26,7 +26,7 @@ impl Log {
     /// Room for three messages, whose entries stand in two index blocks.
     fn new() -> Arc<Self> {
         let writer = segment(3 * RECORD, 0);
-        let file = LogFile::made(0, &writer);
+        let file = LogFile::made(0, 0, &writer);
         let mut tail = Tail::new(7, 0, writer, 0);
         let queue = add_queue(&mut tail, &[2, 1]);
         Arc::new(Self { tail: Mutex::new(Rank::Append, tail), queue, file })

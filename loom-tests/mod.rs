@@ -24,7 +24,9 @@ mod offset_commit;
 mod offset_reset;
 mod pause_gate;
 mod pending_sends;
+mod populate_ahead;
 mod pull_request_handoff;
+mod recycle;
 mod roll;
 mod run_claiming;
 

@@ -12,7 +12,7 @@
 
 use super::fixture::{Log, RECORD, letter_of};
 use super::{ORDERS, explore, race};
-use crate::store::model::{HEAD, HEADER, file_of};
+use crate::store::model::{HEAD, HEADER, Limits, file_of};
 use crate::sync::Arc;
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn two(log: &Log) -> String {
 }
 
 fn grow(log: &Log) -> String {
-    log.log.grow().unwrap();
+    log.log.grow(0, Limits::default()).unwrap();
     String::new()
 }
 

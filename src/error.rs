@@ -45,12 +45,22 @@ pub enum Error {
         /// The newest version that this build reads.
         supported: u32,
     },
-    /// The file system has no room; nothing was stored, and the same call may be tried again.
+    /// The file system has no room, or would have less than
+    /// [`min_free_bytes`](crate::BrokerBuilder::min_free_bytes) of it; nothing was stored, and the
+    /// same call may be tried again.
     DiskFull {
         /// The file that could not be given its blocks.
         file: PathBuf,
         /// How many bytes were asked for; 0 if that is not known.
         needed: u64,
+    },
+    /// The log has reached [`max_log_bytes`](crate::BrokerBuilder::max_log_bytes); nothing was
+    /// stored, and the same call may be tried again once retention has dropped a file.
+    LogFull {
+        /// Bytes of its files.
+        bytes: u64,
+        /// The most that they may have.
+        limit: u64,
     },
     /// A sync failed, or a thread of the broker panicked, now or earlier: nothing more is accepted
     /// until the broker is closed and reopened.
@@ -272,6 +282,10 @@ impl fmt::Display for Error {
                 f,
                 "no space for {needed} bytes of {}; free some and try again",
                 file.display()
+            ),
+            Self::LogFull { bytes, limit } => write!(
+                f,
+                "the log has {bytes} bytes and may have {limit}; drop what is consumed, or try again later"
             ),
             Self::Poisoned { cause } => {
                 write!(f, "the broker takes no more ({cause}); close it, check the disk and reopen")

@@ -89,8 +89,9 @@ pub use queue_id::QueueId;
 pub use reader::Reader;
 pub use service_state::ServiceState;
 pub use store::{
-    Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault, Flush,
-    LostMessages, LoweredOffset, Recovery, RecoveryReport, Verification,
+    AtLimit, Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault,
+    Flush, LostMessages, LoweredOffset, Recovery, RecoveryReport, Retention, RetentionStats,
+    Verification,
 };
 
 /// What the targets in `fuzz/` run.

@@ -6,7 +6,8 @@
 mod support;
 
 use rocklet::{
-    Broker, Error, Filter, Flush, Message, PullConsumer, PullStatus, QueueId, Result as Sent,
+    AtLimit, Broker, Error, Filter, Flush, Message, PullConsumer, PullStatus, QueueId,
+    Result as Sent, Retention,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,13 +33,16 @@ fn main() -> ExitCode {
         (TESTS[1].0, || in_namespace(1)),
         (TESTS[2].0, || in_namespace(2)),
         (TESTS[3].0, || in_namespace(3)),
+        (TESTS[4].0, || in_namespace(4)),
+        (TESTS[5].0, || in_namespace(5)),
+        (TESTS[6].0, || in_namespace(6)),
     ])
 }
 
 type Inside = fn(&Path);
 
 /// What is run, each on a file system of its own that is mounted at the path.
-const TESTS: [(&str, Inside); 4] = [
+const TESTS: [(&str, Inside); 7] = [
     ("b_038_a_full_disk_is_told_and_nothing_is_lost_with_interval_flushes", |dir| {
         fill_and_free(dir, Flush::Every(Duration::from_millis(5)));
     }),
@@ -47,6 +51,9 @@ const TESTS: [(&str, Inside); 4] = [
     }),
     ("a_full_disk_stops_topics_and_groups_but_not_those_that_are_there", tables_and_indexes),
     ("a_directory_on_a_full_disk_is_opened_or_told_and_whole_afterwards", reopen),
+    ("dropping_frees_a_disk_that_is_full_to_the_last_byte", drop_on_a_full_disk),
+    ("a_full_disk_costs_the_oldest_messages_if_that_is_wanted", drop_the_oldest),
+    ("space_is_left_to_others_and_a_fuller_disk_has_files_removed", leave_space),
 ];
 
 /// What the code says that a namespace could not be had.
@@ -197,6 +204,13 @@ fn assert_full(error: &Error) {
 
 fn free(dir: &Path) {
     std::fs::remove_file(dir.join("ballast")).unwrap();
+}
+
+/// Bytes that are available on the file system.
+fn available(dir: &Path) -> u64 {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(dir).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().nth(1).unwrap().trim().parse().unwrap()
 }
 
 /// Takes the very last bytes: not even a small file can be replaced.
@@ -351,4 +365,116 @@ fn reopen(dir: &Path) {
     store.try_reopen().unwrap();
     assert!(store.broker.recovery_report().clean);
     store.check();
+}
+
+fn send_numbered(broker: &Broker, nth: u64) -> Sent<rocklet::Receipt> {
+    let mut body = nth.to_le_bytes().to_vec();
+    body.resize(10_000, 7);
+    broker.producer().send(&Message::new(TOPIC, body).queue(0))
+}
+
+/// The numbers from the first that is stored to the last, without a hole.
+fn check_numbered(broker: &Broker) -> std::ops::Range<u64> {
+    let queue = &broker.queues(TOPIC).unwrap()[0];
+    let (min, max) = (broker.min_offset(queue).unwrap(), broker.max_offset(queue).unwrap());
+    // Of a group that is new the first time only: that takes space.
+    let reader = broker.pull_consumer("reading").start().unwrap();
+    let mut offset = min;
+    while offset < max {
+        let pull = reader.pull(queue, offset, 1024).unwrap();
+        assert_eq!(pull.status, PullStatus::Found);
+        for delivery in &pull.messages {
+            assert_eq!(delivery.body()[..8], offset.to_le_bytes());
+            offset += 1;
+        }
+    }
+    min..max
+}
+
+fn drop_on_a_full_disk(dir: &Path) {
+    let open = || Broker::builder(dir.join("store")).segment_bytes(1 << 20).open().unwrap();
+    let broker = open();
+    let receipts: Vec<_> = (0..).map_while(|nth| send_numbered(&broker, nth).ok()).collect();
+    assert!(receipts.len() > 500, "{}", receipts.len());
+    let held = broker.pull_consumer("reading").start().unwrap();
+    let held = held.pull(&broker.queues(TOPIC).unwrap()[0], 0, 1).unwrap().messages;
+    fill_up(dir);
+    assert_eq!(available(dir), 0);
+    assert_full(&send_numbered(&broker, receipts.len() as u64).unwrap_err());
+    let dropped = broker.drop_before(receipts[450].position).unwrap();
+    assert!(dropped >= 4, "{dropped}");
+    let first = check_numbered(&broker).start;
+    assert!(first > 300 && first <= 450, "{first}");
+    // One of them is held; of the others two are used again, and the rest is there for anybody.
+    assert_eq!(broker.stats().retention.held_bytes, 1 << 20);
+    let before = available(dir);
+    drop(held);
+    assert!(available(dir) >= before + (1 << 20), "a held file returns when it is let go");
+    let next = receipts.len() as u64;
+    for nth in next..next + 300 {
+        send_numbered(&broker, nth).unwrap();
+    }
+    assert_eq!(check_numbered(&broker), first..next + 300);
+    broker.close().unwrap();
+    drop(broker);
+    assert_eq!(check_numbered(&open()), first..next + 300);
+}
+
+fn drop_the_oldest(dir: &Path) {
+    let open = || {
+        let builder = Broker::builder(dir.join("store")).segment_bytes(1 << 20);
+        builder.at_limit(AtLimit::DropOldest).open().unwrap()
+    };
+    let mut broker = open();
+    check_after(&broker, 0..700);
+    fill_up(dir);
+    for round in 1..6 {
+        check_after(&broker, 700 * round..700 * (round + 1));
+        let stats = broker.stats().retention;
+        assert!(stats.dropped_at_limit > 0 && stats.failures == 0, "{stats:?}");
+        if round % 2 == 0 {
+            broker.close().unwrap();
+            drop(broker);
+            broker = open();
+        }
+    }
+}
+
+fn check_after(broker: &Broker, numbers: std::ops::Range<u64>) {
+    for nth in numbers.clone() {
+        send_numbered(broker, nth).unwrap();
+    }
+    let stored = check_numbered(broker);
+    assert!(stored.end == numbers.end && stored.end - stored.start > 300, "{stored:?}");
+}
+
+fn leave_space(dir: &Path) {
+    const FREE: u64 = 5 << 20;
+    let builder = || Broker::builder(dir.join("store")).segment_bytes(1 << 20);
+    let broker = builder().min_free_bytes(FREE).open().unwrap();
+    let error = (0..).find_map(|nth| send_numbered(&broker, nth).err()).unwrap();
+    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    // Small files are made all the same: retention needs them.
+    let left = available(dir);
+    assert!((FREE - (1 << 19)..FREE + (2 << 20)).contains(&left), "{left}");
+    let sent = check_numbered(&broker).end;
+    free(dir);
+    send_numbered(&broker, sent).unwrap();
+    assert_eq!(check_numbered(&broker), 0..sent + 1);
+    broker.close().unwrap();
+    drop(broker);
+
+    // More than half of the file system is in use: the oldest files go until it is not.
+    let broker = builder().retention(Retention::none().disk_percent(50)).open().unwrap();
+    let start = Instant::now();
+    for nth in sent + 1.. {
+        send_numbered(&broker, nth).unwrap();
+        if nth > 1500 && available(dir) >= 8 << 20 {
+            break;
+        }
+        assert!(start.elapsed() < LONG, "{:?}", broker.stats());
+    }
+    let stats = broker.stats().retention;
+    assert!(stats.dropped_files > 0 && stats.dropped_at_limit == 0, "{stats:?}");
+    check_numbered(&broker);
 }

@@ -5,7 +5,7 @@
 
 mod support;
 
-use rocklet::{Broker, Delivery, Filter, Flush, Message, PullConsumer, PushConsumer};
+use rocklet::{Broker, Delivery, Filter, Flush, Message, PullConsumer, PushConsumer, Retention};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -88,7 +88,10 @@ fn be_idle(mode: &str) {
         "interval" => Flush::Every(Duration::from_millis(500)),
         _ => Flush::EveryMessage,
     };
-    let broker = Broker::builder(dir.path()).flush(flush).open().unwrap();
+    let builder = Broker::builder(dir.path()).flush(flush);
+    // Nothing is full yet, so that nothing can become too old.
+    let retention = Retention::none().age(Duration::from_secs(1)).keep_unconsumed();
+    let broker = builder.retention(retention).open().unwrap();
     let producer = broker.producer();
     let send = |nth: u64| {
         let topic = format!("topic-{}", nth % TOPICS);

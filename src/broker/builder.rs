@@ -6,7 +6,10 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::storage::{Directory, Storage};
-use crate::store::{Flush, Recovery, RecoveryReport, Store, StoreConfig, smallest_segment};
+use crate::store::{
+    AtLimit, Flush, Kept, Limits, Recovery, RecoveryReport, Retention, SpaceRules, Store,
+    StoreConfig, smallest_segment,
+};
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +36,9 @@ pub struct BrokerBuilder {
     auto_create_groups: bool,
     label: String,
     rebalance_interval: Duration,
+    retention: Retention,
+    limits: Limits,
+    at_limit: AtLimit,
     clock: Clock,
 }
 
@@ -51,6 +57,9 @@ impl BrokerBuilder {
             auto_create_groups: true,
             label: "rocklet".to_owned(),
             rebalance_interval: Duration::from_secs(20),
+            retention: Retention::none(),
+            limits: Limits::default(),
+            at_limit: AtLimit::Refuse,
             clock: Clock::system(),
         }
     }
@@ -123,6 +132,35 @@ impl BrokerBuilder {
         self
     }
 
+    /// Sets when the oldest messages are dropped; never by default.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// Sets the most bytes that the files of the log may have together, at least four times
+    /// [`segment_bytes`](Self::segment_bytes); no limit by default. What happens there is said by
+    /// [`at_limit`](Self::at_limit).
+    pub fn max_log_bytes(mut self, bytes: u64) -> Self {
+        self.limits.max_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets how many bytes of the file system are left to others; 0 by default. Looked at whenever
+    /// a file of the log or of the index is to be made: what is sent into the files that are there
+    /// takes no further space. What happens there is said by [`at_limit`](Self::at_limit).
+    pub fn min_free_bytes(mut self, bytes: u64) -> Self {
+        self.limits.min_free = bytes;
+        self
+    }
+
+    /// Sets what happens when there is no room for the next file of the log: sends are refused by
+    /// default.
+    pub fn at_limit(mut self, at_limit: AtLimit) -> Self {
+        self.at_limit = at_limit;
+        self
+    }
+
     /// Makes the broker live by a clock that the test drives (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &crate::clock::DrivenClock) -> Self {
@@ -178,12 +216,14 @@ impl BrokerBuilder {
     }
 
     fn store(&self, storage: Arc<dyn Storage>, rebuild: bool) -> Result<Store> {
+        let (retention, limits, at_limit) = (self.retention.clone(), self.limits, self.at_limit);
         let config = StoreConfig {
             segment_bytes: self.segment_bytes,
             flush: self.flush,
             max_unflushed: self.max_unflushed_bytes,
             recovery: self.recovery,
             rebuild,
+            space: SpaceRules { retention, limits, at_limit },
         };
         Store::open(storage, config, self.clock.clone())
     }
@@ -204,6 +244,15 @@ impl BrokerBuilder {
             range("flush interval in ms", ms(interval), 1, 3_600_000)?;
         }
         range("rebalance_interval in ms", ms(self.rebalance_interval), 1000, 3_600_000)?;
+        if let Some(limit) = self.limits.max_bytes {
+            range("max_log_bytes", limit, 4 * bytes, u64::MAX)?;
+        }
+        if let Some(percent) = self.retention.disk_percent {
+            range("disk_percent", percent.into(), 1, 99)?;
+        }
+        if let Kept::Groups(groups) = &self.retention.kept {
+            groups.iter().try_for_each(|group| names::check_group(group))?;
+        }
         // A small segment allows smaller bodies.
         let room = self.segment_bytes - smallest_segment(0);
         Ok(self.max_body_bytes.min(usize::try_from(room).unwrap_or(usize::MAX)))

@@ -2,8 +2,8 @@
 //!
 //! Threads, all asleep when there is nothing to do: `flush` (interval flushes, flushes for handles,
 //! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
-//! `rebalance` (the periodic look at groups with members), `timer`, and the workers of each push
-//! consumer.
+//! `rebalance` (the periodic look at groups with members), `timer`, `retain` (if messages are to be
+//! dropped), and the workers of each push consumer.
 
 use super::filter::{Filter, Panicked};
 use super::group::Group;
@@ -100,7 +100,11 @@ impl Core {
             .background("flush", Self::flush)
             .and_then(|()| core.background("allocate", Self::allocate))
             .and_then(|()| core.background("rebalance", Self::rebalance))
-            .and_then(|()| core.background("timer", |core| core.timer.run()));
+            .and_then(|()| core.background("timer", |core| core.timer.run()))
+            .and_then(|()| match core.store.retains() {
+                true => core.background("retain", Self::retain),
+                false => Ok(()),
+            });
         match started {
             Ok(()) => Ok(core),
             Err(error) => {
@@ -320,6 +324,7 @@ impl Core {
         self.store.flusher().ring();
         self.store.allocator.ring();
         self.rebalancer.ring();
+        self.store.retainer.ring();
         let threads = std::mem::take(&mut *self.threads.lock());
         threads.into_iter().for_each(Thread::join);
         self.store.close()
@@ -388,6 +393,15 @@ impl Core {
         while !self.is_closed() {
             self.store.allocate_step();
             self.store.allocator.wait(self.clock(), None);
+        }
+    }
+
+    /// Sleeps until a file is full, a group has consumed what it waits for, or the next one can
+    /// become too old.
+    fn retain(&self) {
+        while !self.is_closed() {
+            let next = self.store.retain_step(self.clock().moment());
+            self.store.retainer.wait(self.clock(), next);
         }
     }
 }

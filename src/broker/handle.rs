@@ -113,8 +113,8 @@ impl Broker {
 
     /// Drops the oldest files of the log that end at or below `position`, with all messages in
     /// them, consumed or not; returns how many files. The file that is being filled stays.
-    /// Messages that were received before stay valid. Nothing else frees space: the log grows
-    /// until this is called.
+    /// Messages that were received before stay valid. [`Retention`](crate::Retention) does the
+    /// same by rules.
     ///
     /// # Errors
     /// `Poisoned`, `DiskFull` or `Io` if the new beginning cannot be made durable; `Closed`.
@@ -123,6 +123,13 @@ impl Broker {
             return Err(Error::Closed);
         }
         self.core().store.drop_before(position)
+    }
+
+    /// Why messages could not be dropped the last time that it failed; see
+    /// [`RetentionStats::failures`](crate::RetentionStats::failures).
+    #[must_use]
+    pub fn retention_failure(&self) -> Option<String> {
+        self.core().store.retention_failure()
     }
 
     /// Makes everything sent so far durable against loss of power.

@@ -1,6 +1,7 @@
 //! What a broker is doing, as plain numbers.
 
 use super::core::Core;
+use crate::store::RetentionStats;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub struct Stats {
     pub dropped: u64,
     /// Queues that were begun anew because all workers of their consumer were busy for too long.
     pub expired: u64,
+    /// What the log takes, and what was dropped of it.
+    pub retention: RetentionStats,
 }
 
 impl Stats {
@@ -75,6 +78,7 @@ impl Stats {
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
             dropped: core.counters.dropped.load(Ordering::Relaxed),
             expired: core.counters.expired.load(Ordering::Relaxed),
+            retention: core.store.retention_stats(),
         }
     }
 }

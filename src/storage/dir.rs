@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // the door to mapping files
 
-use super::{Region, Storage, StorageFile, folder_of};
+use super::{Region, Space, Storage, StorageFile, folder_of};
 use crate::sync::{Arc, Mutex, Rank};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
@@ -126,6 +126,27 @@ impl Storage for Directory {
         debug_assert_eq!(folder_of(from), folder_of(to));
         self.check_writable()?;
         fs::rename(self.path(from), self.path(to))
+    }
+
+    fn rename_unshared(&self, from: &str, to: &str) -> io::Result<bool> {
+        self.check_writable()?;
+        let file = OpenOptions::new().read(true).write(true).open(self.path(from))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Whoever locks it from now on finds another name on it.
+        self.rename(from, to)?;
+        let _ = file.unlock();
+        Ok(true)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let found = rustix::fs::statvfs(&self.path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let used = found.f_blocks.saturating_sub(found.f_bfree);
+        Ok(Space { used: bytes(used), available: bytes(found.f_bavail) })
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {
@@ -322,6 +343,30 @@ mod tests {
         owner.try_lock().unwrap();
         let refused = storage.open_shared("a").unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_file_is_renamed_only_while_nobody_has_a_lock_on_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Directory::new(dir.path()).unwrap();
+        storage.create("a", 4096).unwrap();
+        let reader = File::open(storage.path("a")).unwrap();
+        reader.try_lock_shared().unwrap();
+        assert!(!storage.rename_unshared("a", "b").unwrap());
+        assert_eq!(storage.list("").unwrap(), ["a"]);
+        reader.unlock().unwrap();
+        assert!(storage.rename_unshared("a", "b").unwrap());
+        assert_eq!(storage.list("").unwrap(), ["b"]);
+        // It is not left locked.
+        File::open(storage.path("b")).unwrap().try_lock_shared().unwrap();
+        assert!(storage.rename_unshared("a", "b").is_err());
+    }
+
+    #[test]
+    fn the_space_of_the_file_system_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let space = Directory::new(dir.path()).unwrap().space().unwrap();
+        assert!(space.available > 0 && space.used.checked_add(space.available).is_some());
     }
 
     #[test]

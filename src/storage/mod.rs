@@ -56,6 +56,17 @@ pub(crate) trait Storage: Debug + Send + Sync {
 
     fn unlink(&self, name: &str) -> io::Result<()>;
 
+    /// Renames a file unless somebody else has a lock on it, as a reader in another process has:
+    /// then it stays, and the answer is false.
+    fn rename_unshared(&self, from: &str, to: &str) -> io::Result<bool> {
+        self.rename(from, to).map(|()| true)
+    }
+
+    /// How full the file system is.
+    fn space(&self) -> io::Result<Space> {
+        Ok(Space { used: 0, available: u64::MAX })
+    }
+
     /// Makes creations, renames and unlinks in `folder` durable.
     fn sync_folder(&self, folder: &str) -> io::Result<()>;
 
@@ -68,6 +79,14 @@ pub(crate) trait Storage: Debug + Send + Sync {
 
     /// What to call `name` in an error.
     fn path(&self, name: &str) -> PathBuf;
+}
+
+/// The bytes of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Space {
+    pub(crate) used: u64,
+    /// To this process: without what is reserved for others.
+    pub(crate) available: u64,
 }
 
 /// One open file.

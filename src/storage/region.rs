@@ -32,6 +32,9 @@ pub(crate) struct Region {
     /// Asked before every sync, so that a test can make one fail.
     #[cfg(test)]
     pub(crate) before_sync: Option<Box<dyn Fn() -> std::io::Result<()> + Send + Sync>>,
+    /// Told what is faulted in.
+    #[cfg(all(test, loom))]
+    pub(crate) on_populate: Option<Box<dyn Fn(Range<usize>) + Send + Sync>>,
     #[cfg(all(test, loom))]
     cells: Vec<loom::cell::UnsafeCell<()>>,
 }
@@ -80,6 +83,8 @@ impl Region {
             owner,
             #[cfg(test)]
             before_sync: None,
+            #[cfg(all(test, loom))]
+            on_populate: None,
             #[cfg(all(test, loom))]
             cells: (0..len).map(|_| loom::cell::UnsafeCell::new(())).collect(),
         }
@@ -185,6 +190,8 @@ impl Region {
     /// Faults the pages of `range` in for writing. Only a matter of speed: refusals are ignored.
     pub(super) fn populate(&self, range: Range<usize>) {
         self.check(range.start, range.len());
+        #[cfg(all(test, loom))]
+        self.on_populate.iter().for_each(|tell| tell(range.clone()));
         match &self.owner {
             Owner::Mapped(map) => {
                 let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());

@@ -72,7 +72,12 @@ impl Segment {
         while self.populated.load(Ordering::Relaxed) < wanted.min(self.capacity) {
             // A claim, not a watermark: two callers populate different pages, and a page that a
             // slower one has not reached yet merely faults in as it is written.
+            #[cfg(not(broken_populate_twice))]
             let from = self.populated.fetch_add(step, Ordering::Relaxed);
+            #[cfg(broken_populate_twice)]
+            let from = self.populated.load(Ordering::Relaxed);
+            #[cfg(broken_populate_twice)]
+            self.populated.swap(from + step, Ordering::Relaxed);
             if from >= self.capacity {
                 return;
             }
@@ -252,9 +257,12 @@ impl Backing {
 ///
 /// Returns a writer at its start. The old bytes stay in place until they are written over.
 pub(crate) fn recycle(segment: Arc<Segment>) -> Result<SegmentWriter, Arc<Segment>> {
+    #[cfg(not(broken_reuse_held))]
     let old = Arc::try_unwrap(segment)?;
+    #[cfg(broken_reuse_held)]
+    let old = &*segment;
     let segment = Segment {
-        region: old.region,
+        region: old.region.clone(),
         start: old.start,
         capacity: old.capacity,
         published: AtomicUsize::new(0),

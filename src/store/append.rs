@@ -1,9 +1,10 @@
 //! Appending: encode outside the lock, place under it, make room and try again if there is none.
 
 use super::Store;
-use super::commit_log::CommitLog;
+use super::commit_log::{CommitLog, Limits};
 use super::consume_queue::{Block, ConsumeQueue};
 use super::draft::{Draft, Outline, Pending, Source};
+use super::drop_front::Disposal;
 use super::index_arena::BlockHead;
 use super::rebuild::topic_of;
 use super::record::{CONTINUED, CONTINUES, Kind, MAX_OVERHEAD};
@@ -75,6 +76,10 @@ impl Store {
 
     /// Creates a topic, unless it exists: then `None`.
     pub(crate) fn create_topic(&self, name: &str, queues: u16) -> Result<Option<Arc<Topic>>> {
+        self.with_room(Disposal::Return, || self.try_create_topic(name, queues))
+    }
+
+    fn try_create_topic(&self, name: &str, queues: u16) -> Result<Option<Arc<Topic>>> {
         let mut changes = self.topics.changes();
         if self.topics.get(name).is_some() {
             return Ok(None);
@@ -127,13 +132,45 @@ impl Store {
             };
             self.make_room(queue, drafts.len(), refusal)?;
         };
+        self.wake_for(&appended);
+        Ok(appended)
+    }
+
+    /// Appends to `queue` without a look at the limits of the log: by what is carried forward,
+    /// space is going to be freed. `None` if the topic is deleted.
+    pub(super) fn place_beyond_limits(
+        &self,
+        queue: &ConsumeQueue,
+        drafts: &mut [Draft<'_>],
+    ) -> Result<Option<Appended>> {
+        loop {
+            let now_ms = self.clock.coarse_wall_ms();
+            match self.log.append(Some(queue.slot), drafts, now_ms) {
+                Ok(appended) => {
+                    self.wake_for(&appended);
+                    return Ok(Some(appended));
+                }
+                Err(Refusal::Segment) => drop(self.log.grow(now_ms, Limits::default())?),
+                Err(Refusal::Pages(segment, wanted)) => CommitLog::populate(&segment, wanted),
+                Err(Refusal::Block) => self.grow_index(queue, drafts.len())?,
+                Err(Refusal::Unflushed(needed)) => {
+                    // If that fails, the next try is told why.
+                    let _ = self.wait_durable(needed);
+                }
+                Err(Refusal::Gone) => return Ok(None),
+                Err(Refusal::Stopped(error)) => return Err(error),
+            }
+        }
+    }
+
+    #[inline]
+    fn wake_for(&self, appended: &Appended) {
         if appended.wake_allocator {
             self.allocator.ring();
         }
         if appended.wake_flusher {
             self.flusher().ring();
         }
-        Ok(appended)
     }
 
     #[cold]
@@ -144,13 +181,20 @@ impl Store {
         refusal: Refusal,
     ) -> std::result::Result<(), AppendError> {
         match refusal {
-            Refusal::Segment => self.log.grow().map_err(AppendError::Failed),
+            Refusal::Segment => match queue {
+                Some(_) => self.make_file(),
+                // Whoever makes a topic has its table, which a drop needs, and makes room himself.
+                None => self.grow_log(),
+            }
+            .map_err(AppendError::Failed),
             Refusal::Pages(segment, wanted) => {
                 CommitLog::populate(&segment, wanted);
                 Ok(())
             }
             Refusal::Block => match queue {
-                Some(queue) => self.grow_index(queue, entries).map_err(AppendError::Failed),
+                Some(queue) => self
+                    .with_room(Disposal::Return, || self.grow_index(queue, entries))
+                    .map_err(AppendError::Failed),
                 None => Ok(()),
             },
             Refusal::Unflushed(needed) => {
@@ -161,6 +205,20 @@ impl Store {
             Refusal::Gone => Err(AppendError::Gone),
             Refusal::Stopped(error) => Err(AppendError::Failed(error)),
         }
+    }
+
+    /// Makes the next log file, if need be at the cost of the oldest.
+    pub(super) fn make_file(&self) -> Result<()> {
+        self.with_room(Disposal::Reuse, || self.grow_log())
+    }
+
+    fn grow_log(&self) -> Result<()> {
+        let made = self.log.grow(self.clock.coarse_wall_ms(), self.config.space.limits);
+        if !matches!(made, Ok(false)) {
+            // The log has grown, or cannot.
+            self.retainer.ring();
+        }
+        made.map(drop)
     }
 
     /// Adds blocks to the queue's index until it takes `entries` more.

@@ -54,7 +54,8 @@ impl Store {
         Slots::open(to, NEXT_BASE, NEXT_BASE_KIND, store_id, &value)?;
         let mut after = min_position;
         for file in &files {
-            copy(file, &**to, Place { store_id, base: file.base, after }, position)?;
+            let (base, made_ms) = (file.base, file.made_ms);
+            copy(file, &**to, Place { store_id, base, after, made_ms }, position)?;
             after = file.end();
         }
         let (table, _) = Topics::open(to, store_id)?;

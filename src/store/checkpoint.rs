@@ -6,7 +6,7 @@
 //! taken; an index that lacks part of it is damaged and gets rebuilt. A file `CLEAN` with the same position says
 //! that nothing came after.
 
-use super::files::{IMPOSSIBLE, corrupt, io_error, load, save};
+use super::files::{HEAD, IMPOSSIBLE, corrupt, io_error, load, save};
 use super::record::{put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::Storage;
@@ -66,6 +66,11 @@ impl Checkpoint {
             offset_files: u64_at(&bytes, 40),
             bounds,
         }))
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        (HEAD + FIXED + self.bounds.len() * EACH) as u64
     }
 
     /// Replaces the last checkpoint, durably.

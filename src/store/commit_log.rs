@@ -2,18 +2,20 @@
 //!
 //! Files are made outside the append lock, by the allocator ahead of need or by the producer that
 //! needs one: whoever holds the grow lock. A new file is complete, durable and in the list of
-//! files before the tail can reach it, so rolling under the append lock only moves a cursor.
+//! files before the tail can reach it, so rolling under the append lock only moves a cursor. How the
+//! front of the log goes is told in `drop_front`.
 
 use super::consume_queue::ConsumeQueue;
 use super::draft::Draft;
-use super::files::{HEAD, corrupt, io_error};
+use super::files::{HEAD, check_space, corrupt, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
 use super::record::Record;
 use super::slots::{Slots, VALUE};
 use super::tail::{Appended, Filling, Refusal, Tail};
-use crate::error::Result;
-use crate::storage::{SegmentWriter, Storage, recycle};
-use crate::sync::{Arc, Mutex, Padded, Rank, Swap};
+use crate::error::{Error, Result};
+use crate::storage::{SegmentWriter, Storage};
+use crate::sync::atomic::AtomicU64;
+use crate::sync::{Arc, Counted, Mutex, Padded, Rank, Swap};
 use std::io;
 use std::ops::Range;
 
@@ -28,26 +30,36 @@ const ENOUGH: usize = 4;
 const QUICK_MS: u64 = 10_000;
 /// The smallest unit of write-back.
 const PAGE: u64 = 4096;
-/// Dropped files that are kept for another life.
-const SPARES: usize = 2;
 
 /// All of the log that is open.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) store_id: u64,
-    file_size: u64,
+    pub(super) file_size: u64,
     most_ahead: usize,
-    files: Swap<Vec<Arc<LogFile>>>,
+    pub(super) files: Swap<Vec<Counted<LogFile>>>,
     tail: Padded<Mutex<Tail>>,
-    growth: Mutex<Growth>,
+    pub(super) growth: Mutex<Growth>,
+    /// Bytes of dropped files that deliveries keep alive.
+    pub(super) held: Arc<AtomicU64>,
+}
+
+/// How much space the log may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes of all its files, those that wait for another life too.
+    pub(crate) max_bytes: Option<u64>,
+    /// Bytes that stay available to others.
+    pub(crate) min_free: u64,
 }
 
 #[derive(Debug)]
-struct Growth {
+pub(super) struct Growth {
     next_base: u64,
     slots: Slots,
-    spares: Vec<(String, SegmentWriter)>,
+    /// Dropped files that wait for another life, with their names.
+    pub(super) spares: Vec<(String, SegmentWriter)>,
     ahead: usize,
 }
 
@@ -55,7 +67,7 @@ struct Growth {
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// Ascending; the last ones may be empty and wait for the tail.
-    pub(crate) files: Vec<Arc<LogFile>>,
+    pub(crate) files: Vec<Counted<LogFile>>,
     pub(crate) tail: Tail,
     pub(crate) next_base: u64,
     pub(crate) slots: Slots,
@@ -79,6 +91,7 @@ impl CommitLog {
             files: Swap::new(files),
             tail: Padded::new(Mutex::new(Rank::Append, tail)),
             growth: Mutex::new(Rank::Grow, growth),
+            held: Arc::new(AtomicU64::new(0)),
         }
     }
 
@@ -119,13 +132,13 @@ impl CommitLog {
     }
 
     /// The files of the log, ascending.
-    pub(crate) fn files(&self) -> impl std::ops::Deref<Target = Arc<Vec<Arc<LogFile>>>> {
+    pub(crate) fn files(&self) -> impl std::ops::Deref<Target = Arc<Vec<Counted<LogFile>>>> {
         self.files.load()
     }
 
     /// The file in which `position` lies, unless retention has dropped it.
     #[inline]
-    pub(crate) fn file(&self, position: u64) -> Option<Arc<LogFile>> {
+    pub(crate) fn file(&self, position: u64) -> Option<Counted<LogFile>> {
         file_of(&self.files.load(), position).cloned()
     }
 
@@ -166,17 +179,21 @@ impl CommitLog {
         self.file_size as usize - HEAD - super::record::HEADER
     }
 
-    /// Makes the next file if there is none. The producer that needs it and the allocator both
-    /// come here; the second finds it done.
-    pub(crate) fn grow(&self) -> Result<()> {
+    /// Makes the next file if there is none, and tells whether it did. The producer that needs it
+    /// and the allocator both come here; the second finds it done.
+    ///
+    /// # Errors
+    /// `LogFull` or `DiskFull` if the log may not take so much space, or cannot.
+    pub(crate) fn grow(&self, now_ms: u64, limits: Limits) -> Result<bool> {
         let mut growth = self.growth.lock();
         let mut tail = self.tail.lock();
         tail.accepts()?;
         let Filling { segment, cursor, elapsed_ms, next } = tail.filling();
         if next.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         drop(tail);
+        self.check_room(&growth, limits)?;
         let quick = elapsed_ms * (segment.capacity() as u64) < QUICK_MS * (cursor as u64);
         let base = growth.next_base;
         // No base is ever used twice, whatever happens to the file: the promise comes first.
@@ -185,23 +202,43 @@ impl CommitLog {
         growth.next_base = base + self.file_size;
         let mut files = self.files.load().to_vec();
         let after = files.last().map_or(0, |file| file.end());
-        let place = log_file::Place { store_id: self.store_id, base, after };
+        let place = log_file::Place { store_id: self.store_id, base, after, made_ms: now_ms };
         let writer = match growth.spares.pop() {
             Some((name, spare)) => log_file::reuse(&*self.storage, place, &name, spare)?,
             None => log_file::create(&*self.storage, place, self.file_size, quick)?,
         };
-        files.push(Arc::new(LogFile::made(base, &writer)));
+        files.push(Counted::new(LogFile::made(base, now_ms, &writer)));
         #[cfg(not(broken_list_last))]
         self.files.store(files);
         self.tail.lock().set_next(base, writer);
         #[cfg(broken_list_last)]
         self.files.store(files);
-        Ok(())
+        Ok(true)
     }
 
-    /// One step of the allocator: pages ahead of the tail, the further ahead the faster the log
-    /// grows, and the next file once some part of this one is filled, so that a small log has but one.
-    pub(crate) fn allocate_ahead(&self) -> Result<()> {
+    /// Whether another file may be made. What is sent into the files that are there has its
+    /// blocks, and a spare takes none: so this is where the limits are looked at.
+    fn check_room(&self, growth: &Growth, limits: Limits) -> Result<()> {
+        let Limits { max_bytes, min_free } = limits;
+        if !growth.spares.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.bytes();
+        if let Some(limit) = max_bytes.filter(|limit| bytes + self.file_size > *limit) {
+            return Err(Error::LogFull { bytes, limit });
+        }
+        check_space(&*self.storage, FOLDER, self.file_size, min_free)
+    }
+
+    /// Bytes of the files of the log, the next one included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.load().iter().map(|file| file.segment.capacity() as u64).sum()
+    }
+
+    /// Faults pages in ahead of the tail, the further ahead the faster the log grows. True if the
+    /// next file is to be made: once some part of this one is filled, so that a small log has but
+    /// one.
+    pub(crate) fn populate_ahead(&self) -> bool {
         let Filling { segment, cursor, next, .. } = self.tail.lock().filling();
         let mut growth = self.growth.lock();
         growth.ahead = (growth.ahead * 2).min(*AHEAD.end()).min(self.most_ahead);
@@ -209,14 +246,9 @@ impl CommitLog {
         drop(growth);
         segment.populate_to(cursor + ahead, STEP);
         let enough = segment.capacity() / ENOUGH;
-        let grown = match &next {
-            Some(next) => {
-                next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
-                Ok(())
-            }
-            None if cursor >= enough => self.grow(),
-            None => Ok(()),
-        };
+        if let Some(next) = &next {
+            next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
+        }
         let populated = segment.populated().min(segment.capacity());
         let mut alarm = if populated < segment.capacity() {
             populated - ahead.min(populated) / 2
@@ -231,7 +263,7 @@ impl CommitLog {
                 tail.allocator_alarm = alarm;
             }
         });
-        grown
+        next.is_none() && cursor >= enough
     }
 
     /// Faults pages in for a producer that has caught up with the allocator.
@@ -271,43 +303,6 @@ impl CommitLog {
             started.map_err(|e| io_error(&*self.storage, "sync", &name, e))?;
         }
         Ok(())
-    }
-
-    /// Takes the files out of the list that end at or below `position`, never the one being
-    /// filled, and returns how many. The caller has made the new minimum durable: a file that
-    /// cannot be removed now goes at the next open.
-    pub(super) fn drop_files(&self, position: u64) -> Result<usize> {
-        let mut growth = self.growth.lock();
-        let limit = position.min(self.committed());
-        let files = self.files.load().to_vec();
-        let count = files.iter().take_while(|file| file.end() <= limit).count();
-        self.files.store(files[count..].to_vec());
-        let mut failed = Ok(());
-        for file in files.into_iter().take(count) {
-            let name = file.name();
-            let removed = self.drop_file(&mut growth, file, &name);
-            failed = failed.and(removed.map_err(|e| io_error(&*self.storage, "remove", &name, e)));
-        }
-        let synced = self.storage.sync_folder(FOLDER);
-        synced.map_err(|e| io_error(&*self.storage, "sync", FOLDER, e))?;
-        failed.map(|()| count)
-    }
-
-    /// Keeps a dropped file for another life, or removes it. Deliveries of a broker that was
-    /// closed before may still lend what is in a file of an earlier life.
-    fn drop_file(&self, growth: &mut Growth, file: Arc<LogFile>, name: &str) -> io::Result<()> {
-        let fits = file.segment.capacity() as u64 == self.file_size;
-        if file.made_here && fits && growth.spares.len() < SPARES {
-            // Its own base tells it from every other spare.
-            let spare = format!("{FOLDER}/spare-{:020}", file.base);
-            let unused = Arc::try_unwrap(file).ok().and_then(|file| recycle(file.segment).ok());
-            if let Some(writer) = unused {
-                self.storage.rename(name, &spare)?;
-                growth.spares.push((spare, writer));
-                return Ok(());
-            }
-        }
-        self.storage.unlink(name)
     }
 }
 

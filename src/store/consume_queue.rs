@@ -119,7 +119,7 @@ impl ConsumeQueue {
     }
 
     /// Raises the first stored offset; called by retention and recovery alone.
-    pub(super) fn set_min(&self, min: u64) {
+    pub(crate) fn set_min(&self, min: u64) {
         self.min.store(min, Ordering::Release);
     }
 

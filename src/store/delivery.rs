@@ -6,7 +6,7 @@ use crate::message::Message;
 use crate::message_id::MessageId;
 use crate::properties::Properties;
 use crate::queue_id::QueueId;
-use crate::sync::Arc;
+use crate::sync::Counted;
 use smallvec::SmallVec;
 use std::fmt;
 
@@ -17,7 +17,7 @@ use std::fmt;
 #[derive(Clone)]
 pub struct Deliveries {
     store_id: u64,
-    files: SmallVec<[Arc<LogFile>; 2]>,
+    files: SmallVec<[Counted<LogFile>; 2]>,
     places: Vec<(u32, u64)>,
 }
 
@@ -32,8 +32,8 @@ impl Deliveries {
 
     /// Adds the message at `position`, which has been parsed there before.
     #[inline]
-    pub(crate) fn push(&mut self, file: &Arc<LogFile>, position: u64) {
-        if !self.files.last().is_some_and(|last| Arc::ptr_eq(last, file)) {
+    pub(crate) fn push(&mut self, file: &Counted<LogFile>, position: u64) {
+        if !self.files.last().is_some_and(|last| Counted::ptr_eq(last, file)) {
             self.files.push(file.clone());
         }
         self.places.push((self.files.len() as u32 - 1, position));
@@ -118,14 +118,14 @@ impl ExactSizeIterator for DeliveriesIter<'_> {}
 #[derive(Clone, Copy)]
 pub struct Delivery<'a> {
     record: Record<'a>,
-    file: &'a Arc<LogFile>,
+    file: &'a Counted<LogFile>,
     store_id: u64,
     retries: u32,
 }
 
 impl<'a> Delivery<'a> {
     #[inline]
-    pub(crate) fn new(record: Record<'a>, file: &'a Arc<LogFile>, store_id: u64) -> Self {
+    pub(crate) fn new(record: Record<'a>, file: &'a Counted<LogFile>, store_id: u64) -> Self {
         Self { record, file, store_id, retries: 0 }
     }
 
@@ -275,7 +275,7 @@ impl fmt::Debug for Delivery<'_> {
 /// A received message that owns what it looks at.
 #[derive(Clone)]
 pub struct DetachedDelivery {
-    file: Arc<LogFile>,
+    file: Counted<LogFile>,
     position: u64,
     store_id: u64,
     retries: u32,

@@ -4,7 +4,7 @@
 //! [`Draft`] adds what is a message's own; under the lock it only needs its place.
 
 use super::record::{
-    ALIGN, HEADER, KEYED, Kind, MAGIC, Place, Seal, VERSION, put, seeded, u32_at, u64_at,
+    ALIGN, HEADER, KEYED, Kind, MAGIC, Place, Record, Seal, VERSION, put, seeded, u32_at, u64_at,
 };
 use crate::message::Message;
 use crate::properties::Properties;
@@ -110,6 +110,33 @@ impl<'a> Draft<'a> {
         flags: u8,
         pending: Pending<'a>,
     ) {
+        self.put_together(outline, queue.into(), flags, 0, pending);
+    }
+
+    /// Puts together the same message for another place: its origin names the one that it
+    /// replaces, which is of the same topic.
+    pub(crate) fn copy(&mut self, outline: &'a Outline, record: &Record<'a>) {
+        let pending = Pending {
+            tag_hash: record.tag_hash(),
+            born_ms: Some(record.born_ms()),
+            properties: Source::Encoded(record.properties()),
+            body: record.body(),
+        };
+        let queue = u32::from(record.queue()) | u32::from(record.reconsumed()) << 16;
+        self.put_together(outline, queue, 0, record.position(), pending);
+        put(&mut self.front, 40, &record.position().to_le_bytes());
+    }
+
+    /// `queue` has the reconsume count in its upper half.
+    #[inline]
+    fn put_together(
+        &mut self,
+        outline: &'a Outline,
+        queue: u32,
+        flags: u8,
+        origin: u64,
+        pending: Pending<'a>,
+    ) {
         let Pending { tag_hash, born_ms, properties: source, body } = pending;
         let flags = if source.keyed() { flags | KEYED } else { flags };
         let properties = source.len();
@@ -122,7 +149,7 @@ impl<'a> Draft<'a> {
         let fixed = [
             length as u64,
             kind | low(11, flags.into()) | low(12, tag_hash.cast_unsigned().into()),
-            0,
+            origin,
             u64_at(&outline.front, 48) | low(52, queue.into()),
         ];
         let lengths = u64_at(&outline.front, 56)

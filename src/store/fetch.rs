@@ -8,7 +8,7 @@ use super::index_arena;
 use super::log_file::{LogFile, file_of};
 use super::record::{Kind, Record};
 use crate::error::Result;
-use crate::sync::Arc;
+use crate::sync::Counted;
 
 /// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
 const SCAN: usize = 800;
@@ -106,7 +106,7 @@ impl CommitLog {
         let mut messages = Deliveries::with_capacity(self.store_id, expected);
         // Looked up after `max`: the file of every record below it is in the list by then.
         let files = self.files();
-        let mut file: Option<&Arc<LogFile>> = None;
+        let mut file: Option<&Counted<LogFile>> = None;
         let (mut scanned, mut bytes) = (0, 0);
         let mut damage = None;
         let mut removed = false;

@@ -26,11 +26,13 @@ pub(crate) struct Head {
     pub(crate) size: u64,
     /// For a log file: where the one before it ends, 0 for the first; otherwise 0.
     pub(crate) after: u64,
+    /// For a log file: the wall time at which it was given its place, in ms; otherwise 0.
+    pub(crate) made_ms: u64,
 }
 
 impl Head {
     pub(crate) fn new(kind: [u8; 4], store_id: u64, number: u64, size: u64) -> Self {
-        Self { kind, store_id, number, size, after: 0 }
+        Self { kind, store_id, number, size, after: 0, made_ms: 0 }
     }
 
     pub(crate) fn encode(&self) -> [u8; HEAD] {
@@ -42,6 +44,7 @@ impl Head {
         put(&mut bytes, 24, &self.number.to_le_bytes());
         put(&mut bytes, 32, &self.size.to_le_bytes());
         put(&mut bytes, 40, &self.after.to_le_bytes());
+        put(&mut bytes, 48, &self.made_ms.to_le_bytes());
         let crc = checksum(self.store_id, &bytes[..60]);
         put(&mut bytes, 60, &crc.to_le_bytes());
         bytes
@@ -74,7 +77,8 @@ impl Head {
             return corrupt(8, "the file is of another kind");
         }
         let (number, size, after) = (u64_at(bytes, 24), u64_at(bytes, 32), u64_at(bytes, 40));
-        Ok(Self { kind, store_id, number, size, after })
+        let made_ms = u64_at(bytes, 48);
+        Ok(Self { kind, store_id, number, size, after, made_ms })
     }
 }
 
@@ -123,6 +127,24 @@ pub(crate) fn corrupt(
     reason: &'static str,
 ) -> Error {
     Error::Corrupt { file: storage.path(name), position, reason }
+}
+
+/// Refuses to take `bytes` more if less than `min_free` would stay available to others.
+pub(crate) fn check_space(
+    storage: &dyn Storage,
+    name: &str,
+    bytes: u64,
+    min_free: u64,
+) -> Result<()> {
+    if min_free == 0 {
+        return Ok(());
+    }
+    let space = storage.space().map_err(|e| io_error(storage, "measure", name, e))?;
+    let needed = bytes.saturating_add(min_free);
+    if space.available < needed {
+        return Err(Error::DiskFull { file: storage.path(name), needed });
+    }
+    Ok(())
 }
 
 /// Turns a system error into ours; a lack of space is told apart, unless a sync has met it: that

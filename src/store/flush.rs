@@ -83,6 +83,9 @@ impl Store {
         if let Err(error) = self.offsets.sync() {
             self.poison(&error.to_string());
         }
+        if self.retaining.waits_for_groups() {
+            self.retainer.ring();
+        }
         self.checkpoint_step();
         behind
     }

@@ -21,7 +21,7 @@ use super::topics::{TopicEvent, Topics};
 use super::{STORE_KIND, STORE_NAME};
 use crate::error::Result;
 use crate::storage::{Carver, SegmentWriter, Storage};
-use crate::sync::Arc;
+use crate::sync::{Arc, Counted};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 
@@ -36,7 +36,7 @@ pub(crate) struct Follower {
     /// Ascending, without a gap.
     files: Vec<Followed>,
     /// The same, for reading.
-    shared: Vec<Arc<LogFile>>,
+    shared: Vec<Counted<LogFile>>,
     /// Everything below has been verified, or is vouched for by a checkpoint.
     position: u64,
     topics: BTreeMap<u32, TopicEvent>,
@@ -59,7 +59,7 @@ pub(crate) type Key = (u32, u16);
 /// A log file, and the right to say how much of it has been verified.
 #[derive(Debug)]
 struct Followed {
-    file: Arc<LogFile>,
+    file: Counted<LogFile>,
     writer: SegmentWriter,
     after: u64,
 }
@@ -140,7 +140,7 @@ impl Follower {
     }
 
     /// The log files, ascending.
-    pub(crate) fn log_files(&self) -> &[Arc<LogFile>] {
+    pub(crate) fn log_files(&self) -> &[Counted<LogFile>] {
         &self.shared
     }
 
@@ -200,7 +200,7 @@ impl Follower {
         key: Key,
         offset: u64,
         entry: Option<Entry>,
-    ) -> Result<(&Arc<LogFile>, Record<'_>)> {
+    ) -> Result<(&Counted<LogFile>, Record<'_>)> {
         let position = entry.map_or(0, |entry| entry.position);
         let file = file_of(&self.shared, position).ok_or((FOLDER.to_owned(), "it is not there"));
         let found = file.and_then(|file| {
@@ -316,7 +316,7 @@ impl Follower {
         let verified = self.position.clamp(base + HEAD as u64, base + size) - base;
         let writer = carver.carve(size as usize, verified as usize);
         Ok(writer.map(|writer| {
-            let file = Arc::new(LogFile::found(base, &writer));
+            let file = Counted::new(LogFile::found(base, 0, &writer));
             Followed { file, writer, after: head.after }
         }))
     }

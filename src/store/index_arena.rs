@@ -6,7 +6,7 @@
 //! behind its last entry are zero, so that a reader of the file knows where entries end.
 
 use super::checkpoint::Bounds;
-use super::files::{HEAD, Head, IMPOSSIBLE, corrupt, io_error};
+use super::files::{HEAD, Head, IMPOSSIBLE, check_space, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, StorageFile, recycle};
@@ -32,6 +32,8 @@ pub(crate) struct IndexArena {
     storage: Arc<dyn Storage>,
     store_id: u64,
     first_file: usize,
+    /// Bytes that stay available to others.
+    pub(super) min_free: u64,
     state: Mutex<State>,
 }
 
@@ -104,7 +106,7 @@ impl IndexArena {
             found.iter_mut().for_each(|block| block.writer.zero_rest());
         }
         let state = Mutex::new(Rank::Grow, state);
-        Ok((Self { storage: storage.clone(), store_id, first_file, state }, found))
+        Ok((Self { storage: storage.clone(), store_id, first_file, min_free: 0, state }, found))
     }
 
     /// The blocks of another process's index files, for reading alone; there must be `expected`
@@ -199,6 +201,7 @@ impl IndexArena {
         let name = file_name(number);
         let size = (self.first_file << of_class.min(10)).clamp(self.first_file, LARGEST_FILE);
         let failed = |action, source| io_error(&*self.storage, action, &name, source);
+        check_space(&*self.storage, &name, size as u64, self.min_free)?;
         let new = format!("{FOLDER}/new");
         let file = self.storage.create(&new, size as u64).map_err(|e| failed("create", e))?;
         let head = Head::new(KIND, self.store_id, block as u64, size as u64);

@@ -3,8 +3,9 @@
 use super::files::{HEAD, Head, io_error};
 use super::record::Record;
 use crate::error::Result;
-use crate::storage::{Carver, Region, Segment, SegmentWriter, Storage};
-use crate::sync::Arc;
+use crate::storage::{Carver, Region, Segment, SegmentWriter, Storage, recycle};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Arc, Counted, OnceLock};
 
 /// Folder of the log files.
 pub(crate) const FOLDER: &str = "commitlog";
@@ -20,17 +21,43 @@ pub(crate) struct LogFile {
     pub(crate) segment: Arc<Segment>,
     /// By this broker since it was opened: nobody else has ever mapped it.
     pub(super) made_here: bool,
+    /// When it got its place, in wall time: those before the one before it were full by then.
+    pub(super) made_ms: u64,
+    held: OnceLock<Held>,
 }
 
 impl LogFile {
     /// A file that this broker has made.
-    pub(crate) fn made(base: u64, writer: &SegmentWriter) -> Self {
-        Self { base, segment: writer.segment().clone(), made_here: true }
+    pub(crate) fn made(base: u64, made_ms: u64, writer: &SegmentWriter) -> Self {
+        let (segment, held) = (writer.segment().clone(), OnceLock::new());
+        Self { base, segment, made_here: true, made_ms, held }
     }
 
     /// A file that was there when this broker was opened.
-    pub(super) fn found(base: u64, writer: &SegmentWriter) -> Self {
-        Self { made_here: false, ..Self::made(base, writer) }
+    pub(super) fn found(base: u64, made_ms: u64, writer: &SegmentWriter) -> Self {
+        Self { made_here: false, ..Self::made(base, made_ms, writer) }
+    }
+
+    /// The same memory, though others refer to it.
+    #[cfg(broken_reuse_held)]
+    pub(super) fn twin(&self) -> Self {
+        let (base, segment, made_here) = (self.base, self.segment.clone(), self.made_here);
+        Self { base, segment, made_here, made_ms: self.made_ms, held: OnceLock::new() }
+    }
+
+    /// Its memory for another life, unless somebody still refers to it.
+    pub(super) fn recycle(self) -> std::result::Result<SegmentWriter, Self> {
+        let Self { base, segment, made_here, made_ms, held } = self;
+        recycle(segment).map_err(|segment| Self { base, segment, made_here, made_ms, held })
+    }
+
+    /// Counts its bytes in `held` for as long as anybody refers to it: it is dropped.
+    pub(super) fn count_in(&self, held: &Arc<AtomicU64>) {
+        let bytes = self.segment.capacity() as u64;
+        self.held.get_or_init(|| {
+            held.fetch_add(bytes, Ordering::Relaxed);
+            Held { bytes, of: held.clone() }
+        });
     }
 
     /// The record at `position`, which lies in this file.
@@ -39,6 +66,11 @@ impl LogFile {
         let at = usize::try_from(position - self.base).unwrap_or(usize::MAX);
         let bytes = self.segment.read(at..self.segment.published());
         Record::parse(bytes.ok_or("the position is not committed")?, position)
+    }
+
+    /// Its first record.
+    pub(super) fn first_record(&self) -> std::result::Result<Record<'_>, &'static str> {
+        self.record(self.base + HEAD as u64)
     }
 
     /// The position behind its last byte.
@@ -51,9 +83,22 @@ impl LogFile {
     }
 }
 
+/// Bytes of a dropped file that deliveries keep alive.
+#[derive(Debug)]
+struct Held {
+    bytes: u64,
+    of: Arc<AtomicU64>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// The file that `position` lies in.
 #[inline]
-pub(crate) fn file_of(files: &[Arc<LogFile>], position: u64) -> Option<&Arc<LogFile>> {
+pub(crate) fn file_of(files: &[Counted<LogFile>], position: u64) -> Option<&Counted<LogFile>> {
     let behind = files.partition_point(|file| file.base <= position);
     files.get(behind.checked_sub(1)?).filter(|file| position < file.end())
 }
@@ -68,12 +113,13 @@ pub(super) struct Place {
     pub(super) base: u64,
     /// The end of the file before it: so a missing one is noticed.
     pub(super) after: u64,
+    pub(super) made_ms: u64,
 }
 
 impl Place {
     fn head(self, size: u64) -> [u8; HEAD] {
-        let Self { store_id, base, after } = self;
-        Head { after, ..Head::new(KIND, store_id, base, size) }.encode()
+        let Self { store_id, base, after, made_ms } = self;
+        Head { after, made_ms, ..Head::new(KIND, store_id, base, size) }.encode()
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
-//! flush(flush_gate)  retain
+//! flush(flush_gate)
+//! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
 //! topics  groups  offsets                                             what outlives the process
 //! follow  check  backup                                               beside the broker
@@ -18,6 +19,7 @@ mod consume_queue;
 mod cut;
 mod delivery;
 mod draft;
+mod drop_front;
 mod fetch;
 mod files;
 mod flush;
@@ -29,6 +31,7 @@ mod followed_queue;
 pub(crate) mod fuzzing;
 mod groups;
 mod index_arena;
+mod keep;
 mod key_file;
 mod key_index;
 mod log_file;
@@ -38,7 +41,9 @@ mod rebuild;
 mod record;
 mod recover;
 mod report;
+mod reserve;
 mod retain;
+mod retention;
 mod salvage;
 mod scan;
 mod slots;
@@ -46,6 +51,7 @@ mod table;
 mod tail;
 mod time_search;
 mod topics;
+mod unconsumed;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;
@@ -53,6 +59,7 @@ pub(crate) mod tests;
 pub(crate) use append::{AppendError, smallest_segment};
 pub(crate) use check::check;
 pub use check::{Fault, Verification};
+pub(crate) use commit_log::Limits;
 pub(crate) use consume_queue::ConsumeQueue;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
 pub(crate) use draft::{Pending, Source};
@@ -61,6 +68,8 @@ pub(crate) use follow::Follower;
 pub(crate) use offsets::OffsetKey;
 pub(crate) use record::Record;
 pub use report::{Boot, Damage, LostMessages, LoweredOffset, RecoveryReport};
+pub(crate) use retention::Kept;
+pub use retention::{AtLimit, Retention, RetentionStats};
 pub(crate) use tail::Appended;
 pub use time_search::Edge;
 pub(crate) use topics::Topic;
@@ -68,9 +77,10 @@ pub(crate) use topics::Topic;
 #[cfg(all(test, loom))]
 pub(crate) mod model {
     //! What the models in `loom-tests` reach for.
-    pub(crate) use super::commit_log::{CommitLog, Opened};
+    pub(crate) use super::commit_log::{CommitLog, Limits, Opened};
     pub(crate) use super::consume_queue::{Block, ConsumeQueue};
     pub(crate) use super::draft::{Draft, Outline, Pending, Source};
+    pub(crate) use super::drop_front::Disposal;
     pub(crate) use super::files::HEAD;
     pub(crate) use super::flush_gate::FlushGate;
     pub(crate) use super::index_arena::{BLOCK_HEAD, ENTRY};
@@ -91,8 +101,10 @@ use flush_gate::FlushGate;
 use flushed_mark::FlushedMark;
 use groups::Groups;
 use index_arena::IndexArena;
+use keep::Keep;
 use key_index::KeyIndex;
 use offsets::Offsets;
+use retain::Retaining;
 use std::time::Duration;
 use tail::Tail;
 use topics::Topics;
@@ -133,6 +145,15 @@ pub(crate) struct StoreConfig {
     pub(crate) recovery: Recovery,
     /// Build what is derived from the log anew, whatever is there.
     pub(crate) rebuild: bool,
+    pub(crate) space: SpaceRules,
+}
+
+/// What the log may take, and what goes then.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SpaceRules {
+    pub(crate) retention: Retention,
+    pub(crate) limits: Limits,
+    pub(crate) at_limit: AtLimit,
 }
 
 impl StoreConfig {
@@ -169,9 +190,13 @@ pub(crate) struct Store {
     /// Held while a queue gets a block, so that it gets each once.
     index_growth: Mutex<()>,
     checkpoint: Mutex<Checkpointed>,
+    retaining: Retaining,
+    keepers: Mutex<Vec<Arc<dyn Keep>>>,
     report: RecoveryReport,
     /// Notified when the log has come near the end of what is prepared.
     pub(crate) allocator: Alarm,
+    /// Notified when a file may have to be dropped.
+    pub(crate) retainer: Alarm,
 }
 
 /// What the last checkpoint said; the lock makes checkpoints one at a time.
@@ -180,6 +205,8 @@ struct Checkpointed {
     position: u64,
     min_position: u64,
     closed: bool,
+    /// Bytes known to be set aside for a full disk.
+    reserved: u64,
 }
 
 impl Store {
@@ -204,8 +231,10 @@ impl Store {
     }
 
     fn open_locked(storage: &Arc<dyn Storage>, config: StoreConfig, clock: Clock) -> Result<Self> {
-        let recovered = recover::recover(storage, &config)?;
-        let recover::Recovered { store_id, log, arena, topics, groups, offsets, .. } = recovered;
+        let recovered = recover::recover(storage, &config, clock.coarse_wall_ms())?;
+        let recover::Recovered { store_id, log, mut arena, topics, groups, offsets, .. } =
+            recovered;
+        arena.min_free = config.space.limits.min_free;
         let recover::Recovered { mark, durable, checkpoint, report, .. } = recovered;
         let end = log.committed();
         let flushed = durable.min(end);
@@ -226,8 +255,11 @@ impl Store {
             mark: Mutex::new(Rank::Grow, mark),
             index_growth: Mutex::new(Rank::IndexGrowth, ()),
             checkpoint: Mutex::new(Rank::Lifecycle, Checkpointed::default()),
+            retaining: Retaining::new(),
+            keepers: Mutex::new(Rank::Lifecycle, Vec::new()),
             report,
             allocator: Alarm::new(),
+            retainer: Alarm::new(),
         };
         store.report.lowered = store.lower_offsets()?;
         store.checkpoint.lock().position = checkpoint;
@@ -255,7 +287,9 @@ impl Store {
     /// Closes: refuses appends, makes everything durable, and leaves a clean mark. A second call
     /// does nothing.
     pub(crate) fn close(&self) -> Result<()> {
-        // Whoever makes room for an append finishes; nobody changes a file after the unlock.
+        // Whoever drops files or makes room for an append finishes; nobody changes a file after
+        // the unlock.
+        self.retaining.close(&self.clock);
         self.log.close();
         drop(self.index_growth.lock());
         self.offsets.close();
@@ -267,7 +301,11 @@ impl Store {
         let closed = self.flush().and_then(|()| self.offsets.sync()).and_then(|()| {
             self.write_checkpoint(&mut last, None)?;
             self.log.with_tail(Tail::healthy)?;
-            checkpoint::mark_clean(&*self.storage, self.store_id, last.position)
+            let mark = || checkpoint::mark_clean(&*self.storage, self.store_id, last.position);
+            match mark() {
+                Err(Error::DiskFull { .. }) if reserve::spend(&*self.storage) => mark(),
+                marked => marked,
+            }
         });
         last.closed = true;
         drop(last);
@@ -281,8 +319,14 @@ impl Store {
 
     /// One step of the allocator.
     pub(crate) fn allocate_step(&self) {
-        // A lack of space is told to the producer that needs it, which tries again by itself.
-        let _ = self.log.allocate_ahead();
+        if self.log.populate_ahead() {
+            // A lack of space is told to the producer that needs it, which tries again by itself.
+            let _ = self.make_file();
+        }
+        if self.retaining.goes_on(self.log.with_tail(|tail| tail.base())) {
+            // A file is full.
+            self.retainer.ring();
+        }
         if self.config.flush == Flush::EveryMessage {
             // Otherwise the flusher does it: pages are not to wait for a sync.
             self.checkpoint_step();
@@ -304,6 +348,12 @@ impl Store {
     /// Lets the key index read on, faster than the log grows, and for a while only.
     fn index_keys(&self) {
         self.keys.step(&self.log, self.gate.flushed(), 4 * self.config.segment_bytes);
+    }
+
+    /// Whether files are ever dropped by the rules, so that somebody has to call
+    /// [`retain_step`](Self::retain_step).
+    pub(crate) fn retains(&self) -> bool {
+        !self.config.space.retention.is_none()
     }
 
     pub(crate) fn report(&self) -> &RecoveryReport {
@@ -339,6 +389,20 @@ impl Store {
 
     /// Writes a checkpoint at the present end of the log; `min_position` raises the minimum.
     fn write_checkpoint(&self, last: &mut Checkpointed, min_position: Option<u64>) -> Result<()> {
+        match self.try_write_checkpoint(last, min_position) {
+            Err(Error::DiskFull { .. }) if reserve::spend(&*self.storage) => {
+                last.reserved = 0;
+                self.try_write_checkpoint(last, min_position)
+            }
+            written => written,
+        }
+    }
+
+    fn try_write_checkpoint(
+        &self,
+        last: &mut Checkpointed,
+        min_position: Option<u64>,
+    ) -> Result<()> {
         if last.closed {
             return Err(Error::Closed);
         }
@@ -375,6 +439,7 @@ impl Store {
             bounds,
         };
         checkpoint.save(&*self.storage, self.store_id)?;
+        reserve::refill(&*self.storage, &mut last.reserved, checkpoint.bytes());
         (last.position, last.min_position) = (position, min_position);
         Ok(())
     }

@@ -233,9 +233,7 @@ impl Offsets {
         max: impl Fn(&OffsetKey) -> Option<u64>,
         mut report: impl FnMut(OffsetKey, u64, u64),
     ) -> Result<()> {
-        let cells: Vec<(OffsetKey, u64)> =
-            self.state.lock().cells.iter().map(|(key, cell)| (*key, cell.offset)).collect();
-        for (key, offset) in cells {
+        for (key, offset) in self.all() {
             if let Some(max) = max(&key).filter(|max| *max < offset) {
                 self.set(key, max)?;
                 report(key, offset, max);

@@ -173,6 +173,12 @@ impl<'a> Record<'a> {
         self.store_ms().saturating_add_signed(-i64::from(self.age()))
     }
 
+    /// The position of the record that this one replaces; 0 for none.
+    #[cfg(test)]
+    pub(crate) fn origin(&self) -> u64 {
+        u64_at(self.bytes, 40)
+    }
+
     fn age(&self) -> i32 {
         u32_at(self.bytes, 56).cast_signed()
     }

@@ -26,7 +26,7 @@ use super::topics::{Topic, TopicEvent, Topics};
 use super::{Recovery, STORE_KIND, STORE_NAME, StoreConfig};
 use crate::error::Result;
 use crate::storage::{SegmentWriter, Storage};
-use crate::sync::Arc;
+use crate::sync::{Arc, Counted};
 use std::cmp::Ordering;
 use std::path::PathBuf;
 
@@ -51,7 +51,11 @@ pub(crate) struct Recovered {
 }
 
 /// Opens the directory behind `storage`, whose lock the caller holds.
-pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Result<Recovered> {
+pub(crate) fn recover(
+    storage: &Arc<dyn Storage>,
+    config: &StoreConfig,
+    now_ms: u64,
+) -> Result<Recovered> {
     for folder in [FOLDER, index_arena::FOLDER, key_file::FOLDER, "meta"] {
         let made = storage.make_folder(folder);
         made.map_err(|e| io_error(&**storage, "create", folder, e))?;
@@ -102,8 +106,18 @@ pub(crate) fn recover(storage: &Arc<dyn Storage>, config: &StoreConfig) -> Resul
     report.clean = clean.is_some();
 
     let (rebuild, behind) = (Rebuild::default(), Behind::Nothing);
-    let mut reading =
-        Reading { storage, store_id, config, raw, leftovers, unfit, next_base, rebuild, behind };
+    let mut reading = Reading {
+        storage,
+        store_id,
+        config,
+        now_ms,
+        raw,
+        leftovers,
+        unfit,
+        next_base,
+        rebuild,
+        behind,
+    };
     reading.start_over(&known_topics, known);
     let is_known = known.is_some();
     let checkpoint = checkpoint.unwrap_or_default();
@@ -162,6 +176,7 @@ struct Reading<'a> {
     storage: &'a Arc<dyn Storage>,
     store_id: u64,
     config: &'a StoreConfig,
+    now_ms: u64,
     raw: Vec<RawFile>,
     leftovers: Vec<String>,
     unfit: Option<u64>,
@@ -338,7 +353,7 @@ impl Reading<'_> {
                 let synced = writer.segment().sync(0..len);
                 synced.map_err(|e| io_error(&**storage, "sync", &file_name(base), e))?;
             }
-            list.push(Arc::new(LogFile::found(base, &writer)));
+            list.push(Counted::new(LogFile::found(base, file.made_ms, &writer)));
             // A full file can be the tail as well: the first append rolls over.
             let place = if nth > end.file { &mut next } else { &mut tail };
             *place = Some((base, writer));
@@ -351,9 +366,9 @@ impl Reading<'_> {
                 next_base += size;
                 slots.set(&next_base_value(next_base))?;
                 slots.sync()?;
-                let place = log_file::Place { store_id, base, after: 0 };
+                let place = log_file::Place { store_id, base, after: 0, made_ms: self.now_ms };
                 let writer = log_file::create(&**storage, place, size, false)?;
-                list.push(Arc::new(LogFile::made(base, &writer)));
+                list.push(Counted::new(LogFile::made(base, self.now_ms, &writer)));
                 (base, writer)
             }
         };

@@ -189,7 +189,7 @@ impl Salvage<'_> {
             self.found.kept.extend(cut::keep(self.storage, base, &kept[..HEAD.min(kept.len())])?);
         }
         self.begin()?;
-        let place = Place { store_id: self.store_id, base, after };
+        let place = Place { store_id: self.store_id, base, after, made_ms: 0 };
         log_file::replace(self.storage, place, wanted, kept.get(HEAD..).unwrap_or_default())?;
         Ok(Some(Placed { after, base, end: base + wanted }))
     }
@@ -212,7 +212,7 @@ impl Salvage<'_> {
             return Err(corrupt(self.storage, log_file::FOLDER, end, reason));
         }
         self.begin()?;
-        let place = Place { store_id: self.store_id, base, after };
+        let place = Place { store_id: self.store_id, base, after, made_ms: 0 };
         let record = lost(self.store_id, base + HEAD as u64, store_ms, HEADER);
         log_file::replace(self.storage, place, STAND_IN, &record)?;
         self.found.lost.push(after..end);

@@ -18,6 +18,7 @@ pub(crate) struct RawFile {
     pub(crate) base: u64,
     /// The end of the file before it.
     after: u64,
+    pub(crate) made_ms: u64,
     pub(crate) carver: Carver,
 }
 
@@ -48,7 +49,7 @@ impl RawFile {
             return Ok(None);
         }
         let carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
-        Ok(Some(Self { base, after: 0, carver }))
+        Ok(Some(Self { base, after: 0, made_ms: 0, carver }))
     }
 
     /// What its head says.
@@ -216,7 +217,8 @@ pub(crate) fn open_files(
             }
             Ok(head) if head.number == base && head.size == size => {
                 if let Some(raw) = raw {
-                    found.add(storage, store_id, RawFile { after: head.after, ..raw })?;
+                    let raw = RawFile { after: head.after, made_ms: head.made_ms, ..raw };
+                    found.add(storage, store_id, raw)?;
                 }
             }
             Err(error @ crate::Error::Version { .. }) => return Err(error),

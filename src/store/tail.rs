@@ -194,6 +194,11 @@ impl Tail {
         self.end
     }
 
+    /// Where the file begins that is being filled.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
     pub(super) fn last_store_ms(&self) -> u64 {
         self.last_store_ms
     }

@@ -2,7 +2,7 @@
 //!
 //! Everything above this module takes its synchronisation from here, so that a build with
 //! `--cfg loom` swaps the real primitives for modelled ones in one place. `Arc` is std's in both
-//! builds: loom's has no `Weak`, and no protocol of ours rests on the count itself.
+//! builds, as loom's has no `Weak`; where a protocol rests on the count itself, it is [`Counted`].
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // the door to atomics
 
@@ -36,6 +36,13 @@ pub(crate) mod atomic {
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 }
+
+/// A shared value that is used again once the last reference to it is consumed: what others did
+/// with theirs has happened before.
+#[cfg(not(all(test, loom)))]
+pub(crate) type Counted<T> = Arc<T>;
+#[cfg(all(test, loom))]
+pub(crate) type Counted<T> = loom::sync::Arc<T>;
 
 /// Keeps a value on cache lines of its own, so that neighbours written by other threads do not
 /// slow its readers.

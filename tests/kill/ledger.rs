@@ -18,6 +18,10 @@ pub(crate) struct Ledger {
     positions: HashMap<u64, Place>,
     identities: HashMap<Identity, Place>,
     committed: HashMap<(String, usize, u16), u64>,
+    /// Where the log began at the last description; what lies below was dropped.
+    start: u64,
+    /// Whether nothing may be dropped that a group has still to consume.
+    keeps: bool,
     description: Description,
     counts: Counts,
 }
@@ -25,6 +29,7 @@ pub(crate) struct Ledger {
 /// The store as a worker describes it after opening.
 #[derive(Debug, Default)]
 struct Description {
+    start: u64,
     topics: HashMap<usize, u16>,
     queues: BTreeMap<(usize, u16), Queue>,
     committed: HashMap<(String, usize, u16), u64>,
@@ -32,6 +37,7 @@ struct Description {
 
 #[derive(Debug, Default)]
 struct Queue {
+    min: u64,
     next: u64,
     max: u64,
     position: u64,
@@ -48,15 +54,24 @@ struct Counts {
     descriptions: u64,
     cut: u64,
     rebuilt: u64,
+    dropped_files: u64,
+    reused_files: u64,
+    dropped_at_limit: u64,
 }
 
 impl Ledger {
+    pub(crate) fn new(keeps: bool) -> Self {
+        Self { keeps, ..Self::default() }
+    }
+
     /// Takes a line of a worker.
     pub(crate) fn note(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["opened", ..] => {
-                self.description = Description::default();
+            ["opened", start, ..] => {
+                let start = number(start);
+                assert!(start >= self.start, "what was dropped is there again: {line}");
+                self.description = Description { start, ..Description::default() };
                 self.counts.cut += u64::from(line.contains("cut at"));
                 self.counts.rebuilt += u64::from(line.contains("rebuilt"));
                 assert!(!line.contains("lowered"), "a commit was above its queue: {line}");
@@ -64,9 +79,10 @@ impl Ledger {
             ["topic", topic, queues] => self.topic(topic, number(queues)),
             ["queue", topic, queue, min, max] => {
                 let key = (self.topic_number(topic), number(queue));
-                let max = number(max);
-                assert_eq!(number::<u64>(min), 0, "nothing is ever dropped: {line}");
-                let twice = self.description.queues.insert(key, Queue { max, ..Queue::default() });
+                let (min, max) = (number(min), number(max));
+                assert!(min <= max, "{line}");
+                let queue = Queue { min, next: min, max, ..Queue::default() };
+                let twice = self.description.queues.insert(key, queue);
                 assert!(twice.is_none(), "twice: {line}");
             }
             ["message", topic, queue, offset, position, identity] => {
@@ -94,6 +110,11 @@ impl Ledger {
                     self.counts.acked += 1;
                 }
             }
+            ["dropped", files, reused, at_limit] => {
+                self.counts.dropped_files += number::<u64>(files);
+                self.counts.reused_files += number::<u64>(reused);
+                self.counts.dropped_at_limit += number::<u64>(at_limit);
+            }
             ["end"] => self.described(),
             ["closed"] => {}
             _ => panic!("the worker said: {line}"),
@@ -114,9 +135,11 @@ impl Ledger {
 
     fn found(&mut self, place: Place, position: u64, identity: Identity, line: &str) {
         let (topic, queue, offset) = place;
+        assert!(position >= self.description.start, "below the start of the log: {line}");
         let found = self.description.queues.get_mut(&(topic, queue)).expect("its queue");
         assert_eq!(offset, found.next, "a hole, or out of order: {line}");
-        assert!(offset == 0 || position > found.position, "not behind the one before: {line}");
+        let first = offset == found.min;
+        assert!(first || position > found.position, "not behind the one before: {line}");
         (found.next, found.position) = (offset + 1, position);
         let Identity { nth, of, .. } = identity;
         assert_eq!(
@@ -138,20 +161,29 @@ impl Ledger {
             assert_eq!(queue.next, queue.max, "{key:?} ends early");
             assert_eq!(queue.batch, None, "{key:?} ends with half a batch");
         }
-        // All that was found is known by now, and nothing was found twice.
-        let total: u64 = found.queues.values().map(|queue| queue.next).sum();
-        if total != self.messages.len() as u64 {
-            let lost = self.messages.iter().find(|((topic, queue, offset), _)| {
-                found.queues.get(&(*topic, *queue)).is_none_or(|queue| *offset >= queue.next)
-            });
-            panic!("{total} messages instead of {}: lost {lost:?}", self.messages.len());
+        // All that was found is known by now, and nothing was found twice. What is not there was
+        // dropped, with all that stood before it in the log.
+        self.start = found.start;
+        let there = |topic: usize, queue: u16, offset: u64| {
+            let queue = found.queues.get(&(topic, queue));
+            queue.is_some_and(|queue| (queue.min..queue.next).contains(&offset))
+        };
+        for ((topic, queue, offset), (position, _)) in &self.messages {
+            assert_eq!(
+                there(*topic, *queue, *offset),
+                *position >= found.start,
+                "the log begins at {}: offset {offset} of {topic}/{queue} at {position}",
+                found.start
+            );
         }
         assert_eq!(found.topics, self.queues, "topics and their queues");
         for (key, known) in &self.committed {
             let offset = found.committed.get(key).copied();
             assert!(offset >= Some(*known), "{key:?}: {offset:?} instead of {known} is committed");
-            let max = found.queues[&(key.1, key.2)].max;
+            let Queue { min, max, .. } = found.queues[&(key.1, key.2)];
             assert!(offset <= Some(max), "{key:?}: {offset:?} is committed of {max}");
+            let kept = !self.keeps || offset >= Some(min);
+            assert!(kept, "{key:?}: {offset:?} is committed, and all below {min} dropped");
         }
         self.counts.descriptions += 1;
     }
@@ -177,14 +209,19 @@ impl Ledger {
 
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts { acked, acked_commits, found_unacked, checked, descriptions, cut, rebuilt } =
-            &self.counts;
+        let Counts {
+            acked, acked_commits, found_unacked, checked, descriptions, cut, rebuilt, ..
+        } = &self.counts;
+        let Counts { dropped_files, reused_files, dropped_at_limit, .. } = &self.counts;
+        let dropped = self.messages.values().filter(|(position, _)| *position < self.start).count();
         let batches = self.messages.values().filter(|(_, id)| id.nth == 0 && id.of > 1).count();
         write!(
             f,
             "{acked} acknowledged messages, {found_unacked} found without acknowledgement, \
              {batches} batches, {acked_commits} commits, {} topics; {descriptions} full comparisons of {checked} \
-             messages; {cut} torn ends cut, {rebuilt} indexes rebuilt",
+             messages; {cut} torn ends cut, {rebuilt} indexes rebuilt; {dropped} messages dropped in \
+             more than {dropped_files} files, {reused_files} of them used again, {dropped_at_limit} dropped \
+             at the limit",
             self.queues.len(),
         )
     }

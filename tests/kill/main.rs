@@ -1,5 +1,6 @@
-//! Kills a process that sends, batches, creates topics and commits, again and again on the same
-//! directory, and checks after every kill that what it acknowledged is there, whole and once.
+//! Kills a process that sends, batches, creates topics, commits, and drops the front of its log,
+//! again and again on the same directory, and checks after every kill that what it acknowledged and
+//! has not dropped is there, whole and once.
 //!
 //! `cargo test --test kill -- --rounds 1000 --seed 7` kills more often, with a chosen seed. The
 //! seed decides what is sent and when a kill is due; the scheduler has a say, too.
@@ -23,21 +24,27 @@ use support::process::{LONG, Process, child_arguments};
 use support::runner::{Ignored, argument, run};
 use worker::Mode;
 
-/// In one directory, which grows and is compared as a whole in every round; and without `--rounds`.
+/// In one directory, which is compared as a whole in every round.
 const ROUNDS: u64 = 50;
+/// Of all tests together, without `--rounds`.
+const IN_ALL: u64 = 100;
 
 fn main() -> ExitCode {
     if let Some(arguments) = child_arguments() {
         return worker::run(&arguments);
     }
     run(&[
-        ("kill_9_with_interval_flushes", || kill_again_and_again(Mode::Interval)),
-        ("kill_9_with_a_flush_for_every_message", || kill_again_and_again(Mode::EveryMessage)),
+        ("kill_9_with_interval_flushes_and_messages_kept_until_consumed", || {
+            kill_again_and_again(Mode::Interval)
+        }),
+        ("kill_9_with_a_flush_for_every_message_at_a_limit_of_the_log", || {
+            kill_again_and_again(Mode::EveryMessage)
+        }),
     ])
 }
 
 fn kill_again_and_again(mode: Mode) -> Result<(), Ignored> {
-    let rounds = argument("--rounds").unwrap_or(ROUNDS);
+    let rounds = argument("--rounds").unwrap_or(IN_ALL).div_ceil(2);
     let seed = argument("--seed").unwrap_or_else(|| RandomState::new().hash_one(0));
     println!("{rounds} rounds with {mode:?}, --seed {seed}");
     let mut random = Random(seed);
@@ -50,7 +57,7 @@ fn kill_again_and_again(mode: Mode) -> Result<(), Ignored> {
 fn fill_a_directory(mode: Mode, rounds: u64, random: &mut Random) {
     let start = Instant::now();
     let dir = tempfile::tempdir().unwrap();
-    let mut ledger = Ledger::default();
+    let mut ledger = Ledger::new(mode == Mode::Interval);
     let mut workers = Workers { dir: dir.path(), mode, started: 0 };
     for _ in 0..rounds {
         if random.one_in(4) {
@@ -88,7 +95,7 @@ fn fill_a_directory(mode: Mode, rounds: u64, random: &mut Random) {
     println!("{rounds} kills at work and {at_open} at open in {seconds} s: {ledger}");
 }
 
-/// Starts workers, each with another number, seed and segment length.
+/// Starts workers, each with another number and seed, and small files.
 struct Workers<'a> {
     dir: &'a Path,
     mode: Mode,
@@ -97,7 +104,7 @@ struct Workers<'a> {
 
 impl Workers<'_> {
     fn start(&mut self, random: &mut Random) -> Process {
-        let segment_bytes = 1 << (16 + random.below(5));
+        let segment_bytes = 1 << (16 + random.below(2));
         let numbers = [self.started, random.next(), segment_bytes].map(|number| number.to_string());
         self.started += 1;
         let dir = self.dir.to_str().unwrap().to_owned();

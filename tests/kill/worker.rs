@@ -2,19 +2,20 @@
 //! to go on, then works, and says what is acknowledged, a line each, once the call has returned.
 //!
 //! ```text
-//! opened <report>                                  topic <name> <queues>
+//! opened <start of the log> <report>               topic <name> <queues>
 //! queue <topic> <queue> <min> <max>                message <topic> <queue> <offset> <position> <identity>
 //! committed <group> <topic> <queue> <offset>       end
 //! acked <topic> <queue> <offset> <identity of the first> <position>...
-//! wrong <what>                                     closed
+//! dropped <files> <used again> <at the limit>      closed
+//! wrong <what>
 //! ```
 
 use crate::support::Random;
 use crate::support::content::Identity;
 use crate::support::process::{told, unbuffered_output};
 use rocklet::{
-    Broker, Delivery, Error, Filter, Flush, PullConsumer, PullStatus, PushConsumer, QueueId,
-    Receipt,
+    AtLimit, Broker, BrokerBuilder, Delivery, Error, Filter, Flush, PullConsumer, PullStatus,
+    PushConsumer, QueueId, Receipt, Retention,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -39,6 +40,8 @@ const SENDERS: u16 = 3;
 const TOPICS: u64 = 3;
 const GROUPS: [&str; 2] = ["pulling", "pushing"];
 const LONGEST_BATCH: u64 = 12;
+/// What the log may have, of files of 64 and 128 KiB.
+const MOST_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let [dir, mode, numbers @ ..] = arguments else { panic!("{arguments:?}") };
@@ -51,13 +54,14 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let mut random = Random(seed);
     let queues = 1 + random.below(4) as u16;
     let builder = Broker::builder(dir).flush(flush).segment_bytes(segment_bytes);
-    let broker = match builder.auto_create_queues(queues).open() {
-        Ok(broker) => broker,
-        Err(error) => {
-            say(&format!("wrong cannot open: {error}"));
-            return ExitCode::FAILURE;
-        }
+    let builder = builder.auto_create_queues(queues);
+    let keeps = flush != Flush::EveryMessage;
+    let builder = match keeps {
+        true => builder,
+        false => builder.max_log_bytes(MOST_BYTES).at_limit(AtLimit::DropOldest),
     };
+    // Nothing is dropped while the store is described.
+    let Some(broker) = open(builder.clone()) else { return ExitCode::FAILURE };
     let mut description = String::new();
     describe(&broker, |line| description.extend([line, "\n"]));
     say(&(description + "end"));
@@ -65,6 +69,20 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         return close(&broker);
     }
 
+    let broker = if random.one_in(2) {
+        broker
+    } else {
+        if let Err(error) = broker.close() {
+            say(&format!("wrong cannot close: {error}"));
+        }
+        drop(broker);
+        let retention = match keeps {
+            true => Retention::none().log_bytes(4 * segment_bytes).keep_unconsumed(),
+            false => Retention::none().age(Duration::from_millis(random.below(50))),
+        };
+        let Some(broker) = open(builder.retention(retention)) else { return ExitCode::FAILURE };
+        broker
+    };
     let worker = Worker { broker, round: round as u32 };
     std::thread::scope(|scope| {
         for thread in 0..SENDERS {
@@ -75,10 +93,17 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             scope.spawn(|| worker.consume(round.is_multiple_of(2)));
         }
         scope.spawn(|| worker.create_topic(1 + (round % 3) as u16));
+        let random = Random(random.next());
+        scope.spawn(|| worker.watch(random, !keeps));
         // Nobody says anything more: the parent kills, or is killed itself.
         told();
         close(&worker.broker)
     })
+}
+
+fn open(builder: BrokerBuilder) -> Option<Broker> {
+    let opened = builder.open();
+    opened.inspect_err(|error| say(&format!("wrong cannot open: {error}"))).ok()
 }
 
 fn close(broker: &Broker) -> ExitCode {
@@ -91,7 +116,7 @@ fn close(broker: &Broker) -> ExitCode {
 
 /// Says everything that is in the store.
 pub(crate) fn describe(broker: &Broker, mut say: impl FnMut(&str)) {
-    say(&format!("opened {}", broker.recovery_report()));
+    say(&format!("opened {} {}", broker.stats().log_start, broker.recovery_report()));
     // A member of a group of its own, as only consumers read.
     let reader = broker.pull_consumer("reading").subscribe("none", Filter::ALL).unwrap();
     let reader = reader.start().unwrap();
@@ -168,6 +193,37 @@ impl Worker {
                 Ok(receipts) => say(&format!("wrong receipts: {receipts:?}")),
                 Err(Error::Closed) => return,
                 Err(error) => return say(&format!("wrong send: {error}")),
+            }
+        }
+    }
+
+    /// Says what is dropped, and drops something itself now and then.
+    fn watch(&self, mut random: Random, drops: bool) {
+        let mut said = (0, 0, 0);
+        loop {
+            std::thread::sleep(Duration::from_millis(2));
+            if drops && random.one_in(10) {
+                let end = self.broker.stats().log_end;
+                match self.broker.drop_before(random.below(end)) {
+                    Ok(_) => {}
+                    Err(Error::Closed) => return,
+                    Err(error) => return say(&format!("wrong drop_before: {error}")),
+                }
+            }
+            let stats = self.broker.stats().retention;
+            let dropped = (stats.dropped_files, stats.reused_files, stats.dropped_at_limit);
+            if dropped != said {
+                let (files, reused, at_limit) = dropped;
+                say(&format!(
+                    "dropped {} {} {}",
+                    files - said.0,
+                    reused - said.1,
+                    at_limit - said.2
+                ));
+                said = dropped;
+            }
+            if let Some(failure) = self.broker.retention_failure() {
+                return say(&format!("wrong retention: {failure}"));
             }
         }
     }

@@ -150,7 +150,7 @@ fn files_of_another_size_are_kept_when_the_setting_changes() {
             send_body(&store, &topic, 0, &body).unwrap();
             sent.push(body);
         }
-        store.log.grow().unwrap();
+        store.make_file().unwrap();
         if round % 2 == 0 { store.close().unwrap() } else { kill(store) }
     }
     let store = open(dir.path());

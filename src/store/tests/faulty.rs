@@ -1,7 +1,7 @@
 //! A directory whose calls are counted and can be made to fail.
 
 use crate::clock::Clock;
-use crate::storage::{Directory, Region, Storage, StorageFile};
+use crate::storage::{Directory, Region, Space, Storage, StorageFile};
 use crate::sync::{Arc, Mutex, Rank, Signal};
 use std::collections::BTreeMap;
 use std::io;
@@ -53,6 +53,7 @@ struct State {
     /// Calls of this kind wait.
     held: Option<Call>,
     waiting: usize,
+    space: Option<Space>,
 }
 
 #[derive(Debug)]
@@ -88,6 +89,11 @@ impl Faulty {
     pub(crate) fn release(&self) {
         self.plan.state.lock().held = None;
         self.plan.released.notify();
+    }
+
+    /// Has the file system say that it is so full.
+    pub(crate) fn set_space(&self, used: u64, available: u64) {
+        self.plan.state.lock().space = Some(Space { used, available });
     }
 
     /// How many calls wait.
@@ -188,6 +194,15 @@ impl Storage for Faulty {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         self.plan.pass(Call::Rename)?;
         self.inner.rename(from, to)
+    }
+
+    fn rename_unshared(&self, from: &str, to: &str) -> io::Result<bool> {
+        self.plan.pass(Call::Rename)?;
+        self.inner.rename_unshared(from, to)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.plan.state.lock().space.map_or_else(|| self.inner.space(), Ok)
     }
 
     fn unlink(&self, name: &str) -> io::Result<()> {

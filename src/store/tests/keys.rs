@@ -253,7 +253,7 @@ fn b_028_a_full_disk_delays_key_files_and_hides_nothing() {
     let topic = topic(&store, 2);
     // The blocks of the index and two log files are there.
     fill(&store, &topic, 0..250);
-    store.log.grow().unwrap();
+    store.make_file().unwrap();
     faulty.fail(Some(Call::Create), 0, u64::MAX, ErrorKind::StorageFull);
     let mut sent = 250;
     while sent < 2000 {

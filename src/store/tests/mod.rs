@@ -13,6 +13,7 @@ mod index;
 mod keys;
 mod offsets;
 mod recovery;
+mod retain;
 mod retention;
 mod salvage;
 
@@ -43,6 +44,7 @@ fn config(flush: Flush) -> StoreConfig {
         max_unflushed: 1 << 30,
         recovery: Recovery::Strict,
         rebuild: false,
+        space: SpaceRules::default(),
     }
 }
 

@@ -82,8 +82,8 @@ fn after_a_close_nothing_is_taken_and_a_second_close_does_nothing() {
     let before = files_in(dir.path());
     assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Closed)));
     assert!(matches!(store.create_topic("u", 1), Err(Error::Closed)));
-    assert!(matches!(store.log.grow(), Err(Error::Closed)));
-    assert_eq!(store.drop_before(u64::MAX).unwrap(), 0);
+    assert!(matches!(store.make_file(), Err(Error::Closed)));
+    assert!(matches!(store.drop_before(u64::MAX), Err(Error::Closed)));
     let key = OffsetKey { group: 0, incarnation: 1, queue: 0 };
     assert!(matches!(store.offsets.begin(key, 1), Err(Error::Closed)));
     assert!(matches!(store.groups.number("g"), Err(Error::Closed)));
@@ -315,7 +315,7 @@ fn b_029_an_empty_last_file_is_where_the_log_goes_on() {
         for nth in 0..7 {
             send(&store, &topic, 0, nth);
         }
-        store.log.grow().unwrap();
+        store.make_file().unwrap();
         // Rolls over, and then finds that no page of the new file is there.
         let large = sized(0, 65_000);
         let mut drafts = [draft(&topic, &large)];

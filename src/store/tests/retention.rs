@@ -110,6 +110,7 @@ fn a_file_of_an_earlier_life_is_never_used_again() {
     }
 }
 
+/// (STORE-52, STORE-25)
 #[test]
 fn a_queue_whose_messages_are_all_gone_keeps_its_numbering() {
     let dir = tempfile::tempdir().unwrap();

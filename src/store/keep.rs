@@ -1,0 +1,67 @@
+//! Records that outlive their file: what the floor above still needs of the front of the log is
+//! appended again at the tail before the front is dropped, so that it never pins the log.
+
+use super::Store;
+use super::draft::Draft;
+use super::files::corrupt;
+use super::record::{Kind, Record};
+use super::tail::Appended;
+use crate::error::Result;
+use crate::sync::Arc;
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// Who knows which records of the log are still needed, other than by consumers: pending delays,
+/// half messages, and the like.
+pub(crate) trait Keep: Debug + Send + Sync {
+    /// The positions of the messages in `range` that must outlive it, ascending. Called with no
+    /// lock of the append path held; it may take its own.
+    fn live(&self, range: Range<u64>) -> Vec<u64>;
+
+    /// The message at `from` has been appended again, as `to`; its origin says `from`. The old
+    /// one goes next, and no earlier than the new one is durable.
+    fn moved(&self, from: u64, to: &Appended);
+}
+
+impl Store {
+    /// Asks `keeper` before every drop, from now on.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for delays and transactions"))]
+    pub(crate) fn keep(&self, keeper: Arc<dyn Keep>) {
+        self.keepers.lock().push(keeper);
+    }
+
+    /// Appends what is still needed of the log below `end` again, at the tail.
+    ///
+    /// # Errors
+    /// `DiskFull` if there is no room for it, `Corrupt` if it cannot be read: then nothing below
+    /// `end` may be dropped.
+    pub(super) fn carry_forward(&self, end: u64) -> Result<()> {
+        let keepers = self.keepers.lock().clone();
+        for keeper in keepers {
+            for position in keeper.live(self.log.min_position()..end) {
+                let Some(file) = self.log.file(position) else { continue };
+                let record = file
+                    .record(position)
+                    .map_err(|reason| corrupt(&*self.storage, &file.name(), position, reason))?;
+                if let Some(appended) = self.carry(&record)? {
+                    keeper.moved(position, &appended);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a message again, to the queue that it stands in; `None` if its topic is gone.
+    fn carry(&self, record: &Record<'_>) -> Result<Option<Appended>> {
+        let name = std::str::from_utf8(record.topic()).unwrap_or_default();
+        let topic = self.topics.get(name);
+        let Some(topic) = topic.filter(|topic| topic.incarnation == record.incarnation()) else {
+            return Ok(None);
+        };
+        let queue = topic.queues.get(usize::from(record.queue()));
+        let Some(queue) = queue.filter(|_| record.kind() == Kind::Message) else { return Ok(None) };
+        let mut drafts = [Draft::blank(&topic.outline)];
+        drafts[0].copy(&topic.outline, record);
+        self.place_beyond_limits(queue, &mut drafts)
+    }
+}
