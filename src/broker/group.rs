@@ -133,8 +133,9 @@ impl Group {
         let last = state.members.is_empty();
         let subscription = if last { state.subscription.take() } else { None };
         drop(state);
-        drop((member, subscription));
         self.rebalance();
+        // Behind what owners hold of it: a predicate is the user's, and goes with no lock held.
+        drop((member, subscription));
     }
 
     /// Lets all members go at once: no queue changes hands any more.
@@ -143,8 +144,8 @@ impl Group {
         let gone = (std::mem::take(&mut state.members), state.subscription.take());
         state.generation += 1;
         drop(state);
-        drop(gone);
         self.rebalance();
+        drop(gone);
     }
 
     /// Subscribes all members to a topic, or to another part of it, in one generation (CLI-12).
@@ -162,8 +163,8 @@ impl Group {
         state.begin_anew(|seat, _| seat.queue.topic() == topic);
         state.generation += 1;
         drop(state);
-        drop(replaced);
         self.rebalance();
+        drop(replaced);
         Ok(())
     }
 
@@ -180,8 +181,8 @@ impl Group {
         };
         state.generation += 1;
         drop(state);
-        drop(filter);
         self.rebalance();
+        drop(filter);
         Ok(())
     }
 

@@ -110,8 +110,10 @@ impl PullMember {
                 released.push((id.clone(), cursor.committed));
             }
         }
-        released.iter().for_each(|(id, _)| drop(queues.owned.remove(id)));
+        // What they hold of a filter goes without the lock: a predicate is the user's.
+        let gone: Vec<_> = released.iter().map(|(id, _)| queues.owned.remove(id)).collect();
         drop(queues);
+        drop(gone);
         released.iter().for_each(|(id, next)| self.group.released(&self.name, id, *next));
         Ok(())
     }

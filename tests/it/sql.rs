@@ -1,7 +1,10 @@
 //! SQL92 filters and predicates end to end.
 
 use crate::support::*;
-use rocklet::{Broker, Delivery, DrivenClock, Error, Filter, Message, PullStatus};
+use rocklet::{
+    AssignStrategy, Assignment, Averagely, Broker, Delivery, DrivenClock, Error, Filter,
+    LabelledQueue, Message, PullStatus,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -341,4 +344,108 @@ fn filt_4_a_failed_message_is_delivered_again_unfiltered_unless_told_otherwise()
         wait_for("commit", || committed(&scene.broker, "g", "t") == 1);
         assert_eq!(attempts.load(Ordering::Relaxed), if filtered { 1 } else { 2 });
     }
+}
+
+/// Counts how often it is asked.
+#[derive(Clone, Debug, Default)]
+struct Counted(Arc<AtomicU32>);
+
+impl AssignStrategy for Counted {
+    fn name(&self) -> &str {
+        "COUNTED"
+    }
+
+    fn assign(
+        &self,
+        queues: &[LabelledQueue],
+        members: &[String],
+        current: &Assignment,
+    ) -> rocklet::Result<Assignment> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Averagely.assign(queues, members, current)
+    }
+}
+
+/// One message in two has the property `a` = 1, the others 2.
+#[test]
+fn filt_2_another_filter_for_a_running_group_is_one_generation() {
+    const MESSAGES: u32 = 6000;
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 2).unwrap();
+    let (seen, strategy) = (Seen::default(), Counted::default());
+    let start = |name: &str| {
+        let noted = seen.clone();
+        let builder = broker.push_consumer("g").subscribe("t", sql("a = 1")).unwrap();
+        let builder = builder.name(name).strategy(strategy.clone());
+        builder.start(move |delivery| noted.note(number(delivery))).unwrap()
+    };
+    let (first, _second) = (start("m1"), start("m2"));
+    let asked = strategy.0.load(Ordering::SeqCst);
+    let sending = {
+        let producer = broker.producer();
+        std::thread::spawn(move || {
+            for nth in 0..MESSAGES {
+                let a = if nth / 2 % 2 == 0 { "1" } else { "2" };
+                let message = Message::new("t", body(nth)).property("a", a).queue(nth as u16 % 2);
+                producer.send(&message).unwrap();
+            }
+        })
+    };
+    wait_for("a good part", || committed(broker, "g", "t") > u64::from(MESSAGES) / 4);
+    first.subscribe("t", sql("a = 2")).unwrap();
+    assert_eq!(strategy.0.load(Ordering::SeqCst), asked + 1, "one generation");
+    first.subscribe("t", sql("( a=2 )")).unwrap();
+    assert_eq!(strategy.0.load(Ordering::SeqCst), asked + 1, "the same filter changes nothing");
+    sending.join().unwrap();
+    wait_for("commit of all", || committed(broker, "g", "t") == u64::from(MESSAGES));
+    for queue in 0..2 {
+        // Along a queue: all that the first filter wants, then all that the second one wants.
+        let of_queue =
+            |a: u32| (0..MESSAGES).filter(move |nth| nth % 2 == queue && nth / 2 % 2 == a - 1);
+        let switch = of_queue(1).filter(|nth| seen.has(*nth)).max().map_or(0, |last| last + 1);
+        assert!(of_queue(1).all(|nth| seen.has(nth) == (nth < switch)), "a hole before {switch}");
+        let late = of_queue(2).filter(|nth| seen.has(*nth)).min().unwrap_or(MESSAGES);
+        assert!(late > switch, "{late} came by the second filter, {switch} by the first");
+        assert!(of_queue(2).all(|nth| seen.has(nth) == (nth >= late)), "a hole behind {late}");
+        assert!(late - switch <= 5, "{switch}..{late} came by neither");
+    }
+}
+
+/// Fails if it is dropped while a lock is held: the stats take those of the groups.
+struct Watched {
+    broker: Broker,
+    dropped: Arc<AtomicU32>,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.broker.stats();
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn filt_6_a_predicate_goes_with_no_lock_held() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 2).unwrap();
+    let dropped = Arc::new(AtomicU32::new(0));
+    let watched = || {
+        let watched = Watched { broker: broker.clone(), dropped: dropped.clone() };
+        Filter::predicate(move |_: &Delivery<'_>| watched.dropped.load(Ordering::SeqCst) < 99)
+    };
+    let push = broker.push_consumer("push").subscribe("t", watched()).unwrap();
+    let push = push.start(|_| ()).unwrap();
+    let mut pull = broker.pull_consumer("pull").subscribe("t", watched()).unwrap().start().unwrap();
+    fill(broker, "t", 0, 0..3);
+    assert_eq!(pull.poll(SOON).unwrap().len(), 3);
+    wait_for("parked requests", || broker.stats().held == 2);
+    push.subscribe("t", watched()).unwrap();
+    pull.subscribe("t", watched()).unwrap();
+    pull.commit().unwrap();
+    wait_for("the end of the first two", || dropped.load(Ordering::SeqCst) == 2);
+    push.shutdown();
+    pull.close();
+    wait_for("the end of all", || dropped.load(Ordering::SeqCst) == 4);
 }
