@@ -5,8 +5,15 @@
 
 #![allow(clippy::disallowed_methods)] // the door to the system's clocks
 
+#[cfg(any(test, feature = "testing"))]
+mod driven;
+
+#[cfg(any(test, feature = "testing"))]
+pub use driven::DrivenClock;
+
 use crate::sync::Signal;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 /// A source of time; clones share it.
@@ -64,6 +71,43 @@ impl Clock {
         }
     }
 
+    /// What runs the background work of a broker: `None` if that is threads.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn steps(&self) -> Option<&DrivenClock> {
+        match &self.source {
+            Source::Driven(clock) if clock.runs_steps() => Some(clock),
+            _ => None,
+        }
+    }
+
+    /// Does something for a thread that waits, instead of letting it sleep; false if it has to.
+    #[inline]
+    pub(crate) fn work_for(&self, deadline: Option<Moment>) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(steps) = self.steps() {
+            return steps.work_for(deadline);
+        }
+        let _ = deadline;
+        false
+    }
+
+    /// Notes a thread, for as long as what is returned lives, that may end the waits of others.
+    pub(crate) fn thread(&self) -> ThreadNote {
+        ThreadNote {
+            #[cfg(any(test, feature = "testing"))]
+            clock: self.steps().inspect(|clock| clock.count_thread(true)).cloned(),
+        }
+    }
+
+    /// A number that nobody can foresee, unless the clock is one of a simulation.
+    pub(crate) fn random(&self) -> u64 {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(steps) = self.steps() {
+            return steps.random();
+        }
+        RandomState::new().hash_one(0)
+    }
+
     /// Makes a driven clock notify `signal` whenever it moves.
     pub(crate) fn attach(&self, signal: &Signal) {
         match &self.source {
@@ -98,79 +142,29 @@ impl Moment {
     }
 }
 
-#[cfg(any(test, feature = "testing"))]
-pub use driven::DrivenClock;
+/// A thread that a simulation knows of.
+pub(crate) struct ThreadNote {
+    #[cfg(any(test, feature = "testing"))]
+    clock: Option<DrivenClock>,
+}
 
 #[cfg(any(test, feature = "testing"))]
-mod driven {
-    use super::{Clock, Duration, Moment, Source, fmt};
-    use crate::sync::{Arc, Mutex, Rank, Signal};
-
-    /// A clock that stands still until a test moves it (feature `testing`).
-    ///
-    /// Clones share the time. Moving it wakes every wait of the broker that has a deadline.
-    #[derive(Clone)]
-    pub struct DrivenClock {
-        state: Arc<Mutex<State>>,
-    }
-
-    struct State {
-        since_start: Duration,
-        wall_ms: u64,
-        waiting: Vec<Signal>,
-    }
-
-    impl DrivenClock {
-        /// Creates a clock whose wall time is `wall_ms` milliseconds since 1970.
-        #[must_use]
-        pub fn new(wall_ms: u64) -> Self {
-            let state = State { since_start: Duration::ZERO, wall_ms, waiting: Vec::new() };
-            Self { state: Arc::new(Mutex::new(Rank::Timer, state)) }
-        }
-
-        /// Moves both scales forward by `duration`.
-        pub fn advance(&self, duration: Duration) {
-            let mut state = self.state.lock();
-            state.since_start += duration;
-            state.wall_ms += u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-            let waiting = state.waiting.clone();
-            drop(state);
-            waiting.iter().for_each(Signal::notify);
-        }
-
-        /// Sets the wall time alone, as an operator or a time service would.
-        pub fn set_wall_ms(&self, wall_ms: u64) {
-            self.state.lock().wall_ms = wall_ms;
-        }
-
-        /// The wall time in milliseconds since 1970.
-        #[must_use]
-        pub fn wall_ms(&self) -> u64 {
-            self.state.lock().wall_ms
-        }
-
-        pub(super) fn moment(&self) -> Moment {
-            Moment { since_start: self.state.lock().since_start }
-        }
-
-        pub(super) fn attach(&self, signal: &Signal) {
-            let mut state = self.state.lock();
-            state.waiting.retain(Signal::shared);
-            if !state.waiting.iter().any(|known| known.same(signal)) {
-                state.waiting.push(signal.clone());
-            }
-        }
-
-        pub(crate) fn clock(&self) -> Clock {
-            Clock { source: Source::Driven(self.clone()) }
+impl Drop for ThreadNote {
+    fn drop(&mut self) {
+        if let Some(clock) = &self.clock {
+            clock.count_thread(false);
         }
     }
+}
 
-    impl fmt::Debug for DrivenClock {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_struct("DrivenClock").field("wall_ms", &self.wall_ms()).finish_non_exhaustive()
-        }
-    }
+/// Background work that a simulation runs as steps.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) trait Work: fmt::Debug + Send + Sync {
+    /// When the next step is due: now if it was woken, never if it waits to be.
+    fn due(&self, now: Moment) -> Option<Moment>;
+
+    /// Does it.
+    fn step(&self);
 }
 
 #[cfg(all(test, not(loom)))]

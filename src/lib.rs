@@ -32,7 +32,9 @@
 //!
 //! # Features
 //!
-//! - `testing`: a clock that tests drive, for the tests of your own handlers.
+//! - `testing`: for the tests of your own handlers. `DrivenClock`, a clock that tests drive and that
+//!   runs the broker's background work as steps; `SimulatedStorage`, a directory in memory whose calls
+//!   fail as planned and that loses power.
 
 #![cfg_attr(
     not(test),
@@ -61,6 +63,8 @@ mod placement;
 mod producer;
 mod properties;
 mod queue_id;
+#[cfg(any(test, feature = "testing"))]
+mod random;
 mod reader;
 mod service_state;
 mod storage;
@@ -88,10 +92,12 @@ pub use producer::{PendingSend, Producer, SendHook};
 pub use queue_id::QueueId;
 pub use reader::Reader;
 pub use service_state::ServiceState;
+#[cfg(any(test, feature = "testing"))]
+pub use storage::{Change, Crash, Fate, FaultPlan, SimulatedStorage, StorageCall, StorageFault};
 pub use store::{
     AtLimit, Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault,
     Flush, LostMessages, LoweredOffset, Recovery, RecoveryReport, Retention, RetentionStats,
-    Verification,
+    Verification, Verify,
 };
 
 /// What the targets in `fuzz/` run.

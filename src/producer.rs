@@ -16,7 +16,6 @@ use crate::string_hash::queue_for;
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, contain};
-use std::hash::{BuildHasher, RandomState};
 
 /// Sends messages; any number of threads may share one, or a clone of it.
 ///
@@ -61,7 +60,8 @@ impl Broker {
         Producer {
             broker: self.clone(),
             hooks: Vec::new(),
-            turn: AtomicU32::new(random()),
+            // Producers that are made together should not march together (PROD-9).
+            turn: AtomicU32::new(self.core().clock().random() as u32),
             first_topic: OnceLock::new(),
         }
     }
@@ -350,9 +350,4 @@ fn receipt(core: &Core, appended: &Appended, queue: u16) -> Receipt {
 
 fn no_such_queue(topic: &Topic, queue: u16) -> Error {
     Error::NoSuchQueue { topic: topic.name.to_string(), queue, queues: topic.queues.len() as u16 }
-}
-
-// Where the turns begin: producers that are made together should not march together (PROD-9).
-fn random() -> u32 {
-    RandomState::new().hash_one(0) as u32
 }

@@ -8,7 +8,7 @@ use crate::names;
 use crate::storage::{Directory, Storage};
 use crate::store::{
     AtLimit, Flush, Kept, Limits, Recovery, RecoveryReport, Retention, SpaceRules, Store,
-    StoreConfig, smallest_segment,
+    StoreConfig, Verify, smallest_segment,
 };
 use crate::sync::Arc;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,10 @@ pub struct BrokerBuilder {
     retention: Retention,
     limits: Limits,
     at_limit: AtLimit,
+    verify: Verify,
     clock: Clock,
+    /// Instead of the directory.
+    storage: Option<Arc<dyn Storage>>,
 }
 
 const MAX_BODY: usize = 4 << 20;
@@ -60,7 +63,9 @@ impl BrokerBuilder {
             retention: Retention::none(),
             limits: Limits::default(),
             at_limit: AtLimit::Refuse,
+            verify: Verify::OnOpen,
             clock: Clock::system(),
+            storage: None,
         }
     }
 
@@ -161,6 +166,20 @@ impl BrokerBuilder {
         self
     }
 
+    /// Sets when the checksum of a message is looked at; [`Verify::OnOpen`] by default.
+    pub fn verify(mut self, verify: Verify) -> Self {
+        self.verify = verify;
+        self
+    }
+
+    /// Opens what a simulated storage holds instead of the directory, whose name is of no account
+    /// (feature `testing`).
+    #[cfg(any(test, feature = "testing"))]
+    pub fn storage(mut self, storage: &crate::SimulatedStorage) -> Self {
+        self.storage = Some(Arc::new(storage.clone()));
+        self
+    }
+
     /// Makes the broker live by a clock that the test drives (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &crate::clock::DrivenClock) -> Self {
@@ -210,6 +229,9 @@ impl BrokerBuilder {
     }
 
     fn directory(&self) -> Result<Arc<dyn Storage>> {
+        if let Some(storage) = &self.storage {
+            return Ok(storage.clone());
+        }
         let made = Directory::new(&self.dir);
         let failed = |source| Error::Io { action: "create", file: self.dir.clone(), source };
         Ok(Arc::new(made.map_err(failed)?))
@@ -224,6 +246,7 @@ impl BrokerBuilder {
             recovery: self.recovery,
             rebuild,
             space: SpaceRules { retention, limits, at_limit },
+            verify: self.verify,
         };
         Store::open(storage, config, self.clock.clone())
     }

@@ -5,18 +5,17 @@
 //! `rebalance` (the periodic look at groups with members), `timer`, `retain` (if messages are to be
 //! dropped), and the workers of each push consumer.
 
+use super::background::{Background, Runner};
 use super::filter::{Filter, Panicked};
 use super::group::Group;
 use super::hold::HoldTable;
 use super::timer::Timer;
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store, Topic};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{
-    Alarm, Arc, Mutex, Rank, Signal, Thread, ThreadId, Weak, contain, current_thread, spawn,
-};
+use crate::sync::{Alarm, Arc, Mutex, Rank, Signal, ThreadId, Weak, current_thread, spawn};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,7 +29,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     groups: Mutex<BTreeMap<String, Arc<Group>>>,
     consumers: Mutex<Consumers>,
-    threads: Mutex<Vec<Thread>>,
+    background: Mutex<Vec<Runner>>,
     stopping: AtomicBool,
     changed: Signal,
     /// Rung when consumers start, and when a rebalance has failed.
@@ -90,22 +89,13 @@ impl Core {
             counters: Counters::default(),
             groups: Mutex::new(Rank::Lifecycle, BTreeMap::new()),
             consumers: Mutex::new(Rank::Lifecycle, Consumers::default()),
-            threads: Mutex::new(Rank::Lifecycle, Vec::new()),
+            background: Mutex::new(Rank::Lifecycle, Vec::new()),
             stopping: AtomicBool::new(false),
             changed: Signal::new(),
             rebalancer: Arc::new(Alarm::new()),
             named: AtomicU64::new(0),
         });
-        let started = core
-            .background("flush", Self::flush)
-            .and_then(|()| core.background("allocate", Self::allocate))
-            .and_then(|()| core.background("rebalance", Self::rebalance))
-            .and_then(|()| core.background("timer", |core| core.timer.run()))
-            .and_then(|()| match core.store.retains() {
-                true => core.background("retain", Self::retain),
-                false => Ok(()),
-            });
-        match started {
+        match core.start_background() {
             Ok(()) => Ok(core),
             Err(error) => {
                 core.close()?;
@@ -278,7 +268,7 @@ impl Core {
         consumers.closing.get_or_insert(current_thread());
         drop(consumers);
         let inside = closing == Some(current_thread())
-            || self.threads.lock().iter().any(Thread::is_current)
+            || self.background.lock().iter().any(Runner::is_current)
             || running.iter().any(|consumer| consumer.is_worker());
         match (closing, inside) {
             (None, false) => self.finish(&running),
@@ -325,83 +315,66 @@ impl Core {
         self.store.allocator.ring();
         self.rebalancer.ring();
         self.store.retainer.ring();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        threads.into_iter().for_each(Thread::join);
+        let background = std::mem::take(&mut *self.background.lock());
+        background.into_iter().for_each(Runner::end);
         self.store.close()
     }
 
-    fn background(
-        self: &Arc<Self>,
-        name: &'static str,
-        run: impl FnOnce(&Self) + Send + 'static,
-    ) -> Result<()> {
-        let core = self.clone();
-        let guarded = move || {
-            // Nothing stops silently: without its background work the broker takes no more.
-            if let Err(panic) = contain(|| run(&core)) {
-                core.store.poison(&format!("thread {name} panicked: {panic}"));
-            }
+    fn start_background(self: &Arc<Self>) -> Result<()> {
+        let begun = |runner: Result<Runner>| runner.map(|run| self.background.lock().push(run));
+        let mut due = None;
+        let flush = move |core: &Self, rung| {
+            due = core.flush(rung, due);
+            due
         };
-        let thread = spawn(name, guarded).map_err(|e| thread_error(&self.store, e))?;
-        self.threads.lock().push(thread);
-        Ok(())
+        begun(Background::start(self, "flush", |core| core.store.flusher(), flush))?;
+        let allocate = |core: &Self, _| {
+            core.store.allocate_step();
+            None
+        };
+        begun(Background::start(self, "allocate", |core| &core.store.allocator, allocate))?;
+        let (mut looked, mut due) = (self.clock().moment(), None);
+        let rebalance = move |core: &Self, _| {
+            let now = core.clock().moment();
+            if due.is_some_and(|due| due <= now) {
+                core.look_at_groups();
+                looked = now;
+            }
+            due = core.rebalance_interval().map(|interval| looked.plus(interval));
+            due
+        };
+        begun(Background::start(self, "rebalance", |core| &core.rebalancer, rebalance))?;
+        let timer = |core: &Self, _| core.timer.step();
+        begun(Background::start(self, "timer", |core| core.timer.alarm(), timer))?;
+        if !self.store.retains() {
+            return Ok(());
+        }
+        // When a file is full, a group has consumed what it waits for, or the next one can become
+        // too old.
+        let retain = |core: &Self, _| core.store.retain_step(core.clock().moment());
+        begun(Background::start(self, "retain", |core| &core.store.retainer, retain))
     }
 
-    /// Sleeps until something is sent or committed, lets an interval pass, flushes; at once for who
+    /// Lets an interval pass once something was sent or committed, then flushes; at once for who
     /// waits on a handle.
-    fn flush(&self) {
-        let interval = match self.store.flush_mode() {
-            Flush::Every(interval) => interval,
-            Flush::EveryMessage => Duration::from_millis(500),
-        };
-        while !self.is_closed() {
-            self.store.flusher().wait(self.clock(), None);
-            let deadline = self.clock().moment().plus(interval);
-            loop {
-                self.store.flush_wanted();
-                let late = self.is_closed() || self.clock().moment() >= deadline;
-                if late || !self.store.flusher().wait(self.clock(), Some(deadline)) {
-                    break;
-                }
+    fn flush(&self, rung: bool, due: Option<Moment>) -> Option<Moment> {
+        let now = self.clock().moment();
+        if rung {
+            self.store.flush_wanted();
+        }
+        match due {
+            Some(due) if now < due => Some(due),
+            Some(_) => {
+                self.store.flush_step();
+                None
             }
-            self.store.flush_step();
-        }
-    }
-
-    /// Looks at all groups with members now and then, sooner after a rebalance that failed (REB-1).
-    fn rebalance(&self) {
-        let mut looked = self.clock().moment();
-        while !self.is_closed() {
-            let groups = self.groups();
-            let soon = groups.iter().any(|group| group.is_unbalanced());
-            let interval = match groups.iter().any(|group| group.members() > 0) {
-                true if soon => Some(REBALANCE_AGAIN.min(self.settings.rebalance_interval)),
-                true => Some(self.settings.rebalance_interval),
-                false => None,
-            };
-            let deadline = interval.map(|interval| looked.plus(interval));
-            if self.rebalancer.wait(self.clock(), deadline) {
-                continue;
+            None => {
+                let interval = match self.store.flush_mode() {
+                    Flush::Every(interval) => interval,
+                    Flush::EveryMessage => Duration::from_millis(500),
+                };
+                rung.then(|| now.plus(interval))
             }
-            looked = self.clock().moment();
-            let expired = groups.iter().map(|group| group.look_again()).sum();
-            self.counters.expired.fetch_add(expired, Ordering::Relaxed);
-        }
-    }
-
-    fn allocate(&self) {
-        while !self.is_closed() {
-            self.store.allocate_step();
-            self.store.allocator.wait(self.clock(), None);
-        }
-    }
-
-    /// Sleeps until a file is full, a group has consumed what it waits for, or the next one can
-    /// become too old.
-    fn retain(&self) {
-        while !self.is_closed() {
-            let next = self.store.retain_step(self.clock().moment());
-            self.store.retainer.wait(self.clock(), next);
         }
     }
 }
@@ -424,6 +397,22 @@ impl Select for Selection<'_> {
     }
 }
 const REBALANCE_AGAIN: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// How long after a look at the groups the next one follows, sooner after a rebalance that
+    /// failed (REB-1); `None` if there is no group with members.
+    fn rebalance_interval(&self) -> Option<Duration> {
+        let (groups, interval) = (self.groups(), self.settings.rebalance_interval);
+        let soon = groups.iter().any(|group| group.is_unbalanced());
+        let any = groups.iter().any(|group| group.members() > 0);
+        any.then(|| if soon { REBALANCE_AGAIN.min(interval) } else { interval })
+    }
+
+    fn look_at_groups(&self) {
+        let expired = self.groups().iter().map(|group| group.look_again()).sum();
+        self.counters.expired.fetch_add(expired, Ordering::Relaxed);
+    }
+}
 
 pub(crate) fn thread_error(store: &Store, source: std::io::Error) -> Error {
     Error::Io { action: "start a thread for", file: store.directory(), source }

@@ -3,7 +3,7 @@
 //! ```text
 //! handle builder stats          the open directory, as users hold it
 //! look_up browse                what is stored in it, on no group's account
-//! core                          what they share: store, hold table, timer, groups, threads
+//! core background               what they share: store, hold table, timer, groups, threads
 //! group assign start mode       who owns which queue
 //! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
@@ -11,6 +11,7 @@
 //! ```
 
 pub(crate) mod assign;
+mod background;
 mod browse;
 mod builder;
 pub(crate) mod core;

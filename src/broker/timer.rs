@@ -54,24 +54,24 @@ impl Timer {
         }
     }
 
-    /// The timer's thread: returns when the timer is stopped.
-    pub(crate) fn run(&self) {
+    /// Runs what is due; says when the next action is.
+    pub(crate) fn step(&self) -> Option<Moment> {
         loop {
             let now = self.clock.moment();
             let mut state = self.state.lock();
-            if state.stopped {
-                return;
-            }
             let due = state.pending.peek().map(|Reverse(first)| first.due);
-            if due.is_some_and(|due| due <= now) {
-                let action = state.pending.pop().map(|Reverse(entry)| entry.action);
-                drop(state);
-                action.into_iter().for_each(|action| action());
-                continue;
+            if due.is_none_or(|due| due > now) {
+                return due;
             }
+            let action = state.pending.pop().map(|Reverse(entry)| entry.action);
             drop(state);
-            self.alarm.wait(&self.clock, due);
+            action.into_iter().for_each(|action| action());
         }
+    }
+
+    /// Rings when the next action is another one than the last step said.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
     }
 
     /// Ends the thread and forgets what is pending.
@@ -115,26 +115,26 @@ impl Ord for Entry {
 mod tests {
     use super::*;
     use crate::clock::DrivenClock;
-    use crate::sync::Arc;
 
     #[test]
     fn actions_run_in_order_of_their_deadlines_and_not_before() {
         let driven = DrivenClock::new(0);
-        let timer = Arc::new(Timer::new(driven.clock()));
+        let timer = Timer::new(driven.clock());
         let (sender, receiver) = std::sync::mpsc::channel();
         for (name, seconds) in [("c", 30), ("a", 10), ("b", 20), ("b2", 20)] {
             let sender = sender.clone();
             timer.after(Duration::from_secs(seconds), move || sender.send(name).unwrap());
         }
-        let runner = timer.clone();
-        let thread = std::thread::spawn(move || runner.run());
-        driven.advance(Duration::from_secs(10));
-        assert_eq!(receiver.recv().unwrap(), "a");
-        driven.advance(Duration::from_millis(9_999));
-        assert!(receiver.try_recv().is_err());
-        driven.advance(Duration::from_secs(60));
-        assert_eq!([(); 3].map(|()| receiver.recv().unwrap()), ["b", "b2", "c"]);
+        let run_after = |millis| {
+            driven.advance(Duration::from_millis(millis));
+            let due = timer.step();
+            (receiver.try_iter().collect::<Vec<_>>(), due.is_some())
+        };
+        assert_eq!(run_after(10_000), (vec!["a"], true));
+        assert_eq!(run_after(9_999), (vec![], true));
+        assert_eq!(run_after(60_000), (vec!["b", "b2", "c"], false));
+        timer.after(Duration::from_secs(1), || unreachable!());
         timer.stop();
-        thread.join().unwrap();
+        assert_eq!(run_after(2_000), (vec![], false));
     }
 }

@@ -95,7 +95,11 @@ impl Service {
         });
         for nth in 0..settings.threads {
             let (worker, received) = (service.clone(), received.clone());
-            let run = move || worker.guard(|| worker.run(&received));
+            let noted = service.core.clock().thread();
+            let run = move || {
+                let _noted = noted;
+                worker.guard(|| worker.run(&received));
+            };
             match spawn(&format!("{name}-{nth}"), run) {
                 Ok(thread) => service.workers.lock().push(thread),
                 Err(source) => {

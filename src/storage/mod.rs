@@ -6,12 +6,19 @@
 mod dir;
 mod region;
 mod segment;
+#[cfg(any(test, feature = "testing"))]
+mod sim;
 mod staging;
 
 pub(crate) use dir::Directory;
 pub(crate) use region::Region;
 pub(crate) use segment::{Backing, Carver, Segment, SegmentWriter, recycle};
 pub(crate) use staging::Staging;
+
+#[cfg(all(test, not(loom)))]
+pub(crate) use sim::Faults;
+#[cfg(any(test, feature = "testing"))]
+pub use sim::{Change, Crash, Fate, FaultPlan, SimulatedStorage, StorageCall, StorageFault};
 
 use crate::sync::Arc;
 use std::fmt::Debug;

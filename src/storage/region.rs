@@ -29,15 +29,18 @@ pub(crate) struct Region {
     start: *mut u8,
     len: usize,
     owner: Owner,
-    /// Asked before every sync, so that a test can make one fail.
-    #[cfg(test)]
-    pub(crate) before_sync: Option<Box<dyn Fn() -> std::io::Result<()> + Send + Sync>>,
+    /// Asked before every sync, which fails if it does.
+    #[cfg(any(test, feature = "testing"))]
+    before_sync: Option<Box<BeforeSync>>,
     /// Told what is faulted in.
     #[cfg(all(test, loom))]
     pub(crate) on_populate: Option<Box<dyn Fn(Range<usize>) + Send + Sync>>,
     #[cfg(all(test, loom))]
     cells: Vec<loom::cell::UnsafeCell<()>>,
 }
+
+#[cfg(any(test, feature = "testing"))]
+type BeforeSync = dyn Fn(Range<usize>) -> std::io::Result<()> + Send + Sync;
 
 enum Owner {
     Mapped(memmap2::MmapRaw),
@@ -81,13 +84,23 @@ impl Region {
             start,
             len,
             owner,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "testing"))]
             before_sync: None,
             #[cfg(all(test, loom))]
             on_populate: None,
             #[cfg(all(test, loom))]
             cells: (0..len).map(|_| loom::cell::UnsafeCell::new(())).collect(),
         }
+    }
+
+    /// Lets `before` see every sync, and fail it.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn with_sync(
+        mut self,
+        before: impl Fn(Range<usize>) -> std::io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
+        self.before_sync = Some(Box::new(before));
+        self
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -163,8 +176,8 @@ impl Region {
     /// Makes `range` durable if the region is a mapped file.
     pub(super) fn sync(&self, range: Range<usize>) -> std::io::Result<()> {
         self.check(range.start, range.len());
-        #[cfg(test)]
-        self.before_sync.as_ref().map_or(Ok(()), |ask| ask())?;
+        #[cfg(any(test, feature = "testing"))]
+        self.before_sync.as_ref().map_or(Ok(()), |before| before(range.clone()))?;
         match &self.owner {
             Owner::Mapped(map) => {
                 detach(map, &range);

@@ -10,7 +10,7 @@ use super::files::{HEAD, IMPOSSIBLE, corrupt, io_error, load, save};
 use super::record::{put, u16_at, u32_at, u64_at};
 use crate::error::Result;
 use crate::storage::Storage;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const FILE: &str = "meta/checkpoint";
@@ -21,7 +21,7 @@ const FIXED: usize = 48;
 const EACH: usize = 24;
 
 /// By incarnation and queue: the offsets that are stored, `[min, max)`.
-pub(crate) type Bounds = HashMap<(u32, u16), Range<u64>>;
+pub(crate) type Bounds = BTreeMap<(u32, u16), Range<u64>>;
 
 /// What a checkpoint says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

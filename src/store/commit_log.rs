@@ -5,8 +5,10 @@
 //! files before the tail can reach it, so rolling under the append lock only moves a cursor. How the
 //! front of the log goes is told in `drop_front`.
 
-use super::consume_queue::ConsumeQueue;
+use super::Verify;
+use super::consume_queue::{ConsumeQueue, Entry};
 use super::draft::Draft;
+use super::fetch::fits;
 use super::files::{HEAD, check_space, corrupt, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
 use super::record::Record;
@@ -38,6 +40,7 @@ pub(crate) struct CommitLog {
     pub(super) store_id: u64,
     pub(super) file_size: u64,
     most_ahead: usize,
+    pub(super) verify: Verify,
     pub(super) files: Swap<Vec<Counted<LogFile>>>,
     tail: Padded<Mutex<Tail>>,
     pub(super) growth: Mutex<Growth>,
@@ -88,6 +91,7 @@ impl CommitLog {
             store_id,
             file_size,
             most_ahead,
+            verify: Verify::OnOpen,
             files: Swap::new(files),
             tail: Padded::new(Mutex::new(Rank::Append, tail)),
             growth: Mutex::new(Rank::Grow, growth),
@@ -167,6 +171,32 @@ impl CommitLog {
             }
         }
         Ok(())
+    }
+
+    /// The record of an index entry, in the file that holds it: `entry` was found at `offset` of
+    /// `queue`, and the record must be the one that belongs there.
+    #[inline]
+    pub(super) fn record<'a>(
+        &self,
+        file: &'a LogFile,
+        queue: &ConsumeQueue,
+        offset: u64,
+        entry: Entry,
+    ) -> std::result::Result<Record<'a>, &'static str> {
+        let record = file.record(entry.position)?;
+        if !fits(queue, offset, &record) {
+            return Err("the index names another record");
+        }
+        if self.verify == Verify::OnRead {
+            if !record.verify(self.store_id) {
+                return Err("the record fails its checksum");
+            }
+            let Entry { length, tag_hash, .. } = entry;
+            if (length as usize, tag_hash) != (record.length(), record.tag_hash()) {
+                return Err("the index and the record contradict each other");
+            }
+        }
+        Ok(record)
     }
 
     /// The lowest position that is still there.

@@ -1,12 +1,12 @@
 //! Reading messages of a queue from an offset on (STORE-27..33).
 
-use super::Store;
 use super::commit_log::CommitLog;
 use super::consume_queue::ConsumeQueue;
 use super::delivery::{Deliveries, Delivery};
 use super::index_arena;
 use super::log_file::{LogFile, file_of};
 use super::record::{Kind, Record};
+use super::{Store, Verify};
 use crate::error::Result;
 use crate::sync::Counted;
 
@@ -121,7 +121,11 @@ impl CommitLog {
                 return false;
             }
             scanned += 1;
-            if entry.is_lost() || !select.by_hash(entry.tag_hash) {
+            if entry.is_lost() {
+                return true;
+            }
+            // An entry that is to be verified is not believed either.
+            if self.verify == Verify::OnOpen && !select.by_hash(entry.tag_hash) {
                 return true;
             }
             if file.is_none_or(|f| entry.position < f.base || entry.position >= f.end()) {
@@ -135,10 +139,7 @@ impl CommitLog {
                 }
                 return removed;
             };
-            match file.record(entry.position) {
-                Ok(record) if !fits(queue, offset, &record) => {
-                    damage = Some((file.name(), entry.position, "the index names another record"));
-                }
+            match self.record(file, queue, offset, entry) {
                 Ok(record) if select.by_message(&Delivery::new(record, file, self.store_id)) => {
                     bytes += length;
                     messages.push(file, entry.position);

@@ -135,6 +135,18 @@ pub enum Recovery {
     Salvage,
 }
 
+/// When the checksum of a stored message is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// When a directory is opened that was not closed, and of what was not durable. A read
+    /// checks that the message is the one that belongs there, and all lengths.
+    #[default]
+    OnOpen,
+    /// Whenever a message is read, too: it costs a pass over its bytes, and a message that has
+    /// changed on the disk is `Corrupt`.
+    OnRead,
+}
+
 /// The settings of a store, already checked.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreConfig {
@@ -145,6 +157,7 @@ pub(crate) struct StoreConfig {
     pub(crate) recovery: Recovery,
     /// Build what is derived from the log anew, whatever is there.
     pub(crate) rebuild: bool,
+    pub(crate) verify: Verify,
     pub(crate) space: SpaceRules,
 }
 
@@ -232,10 +245,11 @@ impl Store {
 
     fn open_locked(storage: &Arc<dyn Storage>, config: StoreConfig, clock: Clock) -> Result<Self> {
         let recovered = recover::recover(storage, &config, clock.coarse_wall_ms())?;
-        let recover::Recovered { store_id, log, mut arena, topics, groups, offsets, .. } =
+        let recover::Recovered { store_id, mut log, mut arena, topics, groups, offsets, .. } =
             recovered;
         arena.min_free = config.space.limits.min_free;
         let recover::Recovered { mark, durable, checkpoint, report, .. } = recovered;
+        log.verify = config.verify;
         let end = log.committed();
         let flushed = durable.min(end);
         log.with_tail(|tail| tail.bound_unflushed(flushed, config.max_unflushed));

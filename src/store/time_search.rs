@@ -3,7 +3,6 @@
 
 use super::Store;
 use super::consume_queue::ConsumeQueue;
-use super::fetch::fits;
 use super::files::corrupt;
 use super::record::Kind;
 use crate::error::{Error, Result};
@@ -42,14 +41,14 @@ impl Store {
         let (min, max) = (queue.min(), queue.max());
         let entry = queue.entry(offset).ok_or(Error::OffsetRange { offset, min, max })?;
         let file = self.log.file(entry.position).ok_or(Error::OffsetRange { offset, min, max })?;
-        match file.record(entry.position) {
-            Ok(record) if fits(queue, offset, &record) => Ok(record.store_ms()),
-            // What covers it is as old as what stood behind it.
-            Ok(record) if entry.is_lost() && record.kind() == Kind::Lost => Ok(record.store_ms()),
-            Ok(_) => Err("the index names another record"),
-            Err(reason) => Err(reason),
-        }
-        .map_err(|reason| corrupt(&*self.storage, &file.name(), entry.position, reason))
+        // What covers a lost message is as old as what stood behind it.
+        let lost = || file.record(entry.position).ok().filter(|record| record.kind() == Kind::Lost);
+        let record = match entry.is_lost().then(lost).flatten() {
+            Some(lost) => Ok(lost),
+            None => self.log.record(&file, queue, offset, entry),
+        };
+        let damaged = |reason| corrupt(&*self.storage, &file.name(), entry.position, reason);
+        record.map(|record| record.store_ms()).map_err(damaged)
     }
 
     /// The first offset whose store time is not `early`; the end of the queue if all are.

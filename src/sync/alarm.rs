@@ -23,8 +23,19 @@ impl Alarm {
         self.signal.notify();
     }
 
+    /// Whether it has rung and nobody has heard it.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Hears it if it has rung.
+    pub(crate) fn hear(&self) -> bool {
+        self.rung.swap(false, Ordering::Acquire)
+    }
+
     /// Sleeps until it rings (true) or until `deadline` (false).
     pub(crate) fn wait(&self, clock: &Clock, deadline: Option<Moment>) -> bool {
-        self.signal.wait_until(clock, deadline, || self.rung.swap(false, Ordering::Acquire))
+        self.signal.wait_until(clock, deadline, || self.hear())
     }
 }

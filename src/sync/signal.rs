@@ -53,6 +53,9 @@ impl Signal {
                 Some(deadline) => clock.real_time_until(deadline),
                 None => None,
             };
+            if clock.work_for(deadline) {
+                continue;
+            }
             let mut now = self.inner.notifications.lock();
             #[cfg(broken_signal_blind)]
             let seen = *now;

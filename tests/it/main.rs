@@ -27,6 +27,7 @@ mod recovery;
 mod retention;
 mod seek;
 mod service_state;
+mod simulated;
 mod sizes;
 mod sql;
 mod start;

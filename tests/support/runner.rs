@@ -39,12 +39,22 @@ pub(crate) fn run(tests: &[Test]) -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The value that follows `name` among the arguments.
+/// The number that follows `name` among the arguments.
 pub(crate) fn argument(name: &str) -> Option<u64> {
+    let value = text_argument(name)?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name} needs a number, not {value:?}")))
+}
+
+/// What follows `name` among the arguments.
+pub(crate) fn text_argument(name: &str) -> Option<String> {
     let mut arguments = std::env::args();
     arguments.find(|argument| argument == name)?;
-    let value = arguments.next().unwrap_or_default();
-    Some(value.parse().unwrap_or_else(|_| panic!("{name} needs a number, not {value:?}")))
+    Some(arguments.next().unwrap_or_default())
+}
+
+/// Whether `name` is among the arguments.
+pub(crate) fn has_argument(name: &str) -> bool {
+    std::env::args().any(|argument| argument == name)
 }
 
 #[derive(Default)]
@@ -67,7 +77,8 @@ impl Choice {
                 // No test of ours is ignored as such.
                 "--ignored" => choice.none = true,
                 "--skip" => choice.skipped.extend(arguments.next()),
-                "--rounds" | "--seed" | "--test-threads" | "--format" | "--color" | "-Z"
+                "--rounds" | "--seed" | "--script" | "--step" | "--subset" | "--call"
+                | "--file" | "--byte" | "--test-threads" | "--format" | "--color" | "-Z"
                 | "--logfile" | "--shuffle-seed" => drop(arguments.next()),
                 flag if flag.starts_with('-') => {}
                 filter => choice.filters.push(filter.to_owned()),

@@ -1,33 +1,15 @@
-//! A directory whose calls are counted and can be made to fail.
+//! A real directory whose calls are counted and can be made to fail.
 
 use crate::clock::Clock;
-use crate::storage::{Directory, Region, Space, Storage, StorageFile};
+pub(crate) use crate::storage::StorageCall as Call;
+use crate::storage::{
+    Directory, FaultPlan, Faults, Region, Space, Storage, StorageFault, StorageFile,
+};
 use crate::sync::{Arc, Mutex, Rank, Signal};
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// What is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Call {
-    List,
-    MakeFolder,
-    Open,
-    Create,
-    Rename,
-    Unlink,
-    SyncFolder,
-    Len,
-    Read,
-    Write,
-    Sync,
-    Map,
-    SyncRange,
-    WriteBack,
-    Truncate,
-}
 
 /// The real directory behind a plan of failures.
 #[derive(Debug)]
@@ -46,22 +28,14 @@ struct Plan {
 
 #[derive(Debug, Default)]
 struct State {
-    counts: BTreeMap<Call, u64>,
+    faults: Faults,
+    /// Calls that had failed when the last plan was made.
+    failed: u64,
     read: u64,
-    fault: Option<Fault>,
-    failed: bool,
     /// Calls of this kind wait.
     held: Option<Call>,
     waiting: usize,
     space: Option<Space>,
-}
-
-#[derive(Debug)]
-struct Fault {
-    call: Option<Call>,
-    after: u64,
-    times: u64,
-    kind: io::ErrorKind,
 }
 
 impl Faulty {
@@ -103,21 +77,25 @@ impl Faulty {
 
     /// After `after` more calls of that kind (of any, if `None`), `times` of them fail.
     pub(crate) fn fail(&self, call: Option<Call>, after: u64, times: u64, kind: io::ErrorKind) {
+        let full = kind == io::ErrorKind::StorageFull;
+        let fault = if full { StorageFault::NoSpace } else { StorageFault::Io };
+        let plan = FaultPlan::new(fault).after(after).times(times);
         let mut state = self.plan.state.lock();
-        state.fault = Some(Fault { call, after, times, kind });
-        state.failed = false;
+        state.faults.plan(Some(call.map_or(plan, |call| plan.only(call))));
+        state.failed = state.faults.injected();
     }
 
     pub(crate) fn heal(&self) {
-        self.plan.state.lock().fault = None;
+        self.plan.state.lock().faults.plan(None);
     }
 
     pub(crate) fn has_failed(&self) -> bool {
-        self.plan.state.lock().failed
+        let state = self.plan.state.lock();
+        state.faults.injected() > state.failed
     }
 
     pub(crate) fn count(&self, call: Call) -> u64 {
-        self.plan.state.lock().counts.get(&call).copied().unwrap_or(0)
+        self.plan.state.lock().faults.calls(Some(call))
     }
 
     /// Bytes read through calls.
@@ -133,7 +111,6 @@ impl Faulty {
 impl Plan {
     fn pass(&self, call: Call) -> io::Result<()> {
         let mut state = self.state.lock();
-        *state.counts.entry(call).or_default() += 1;
         if state.held == Some(call) {
             state.waiting += 1;
             drop(state);
@@ -144,21 +121,7 @@ impl Plan {
             state = self.state.lock();
             state.waiting -= 1;
         }
-        let Some(fault) = &mut state.fault else { return Ok(()) };
-        if fault.call.is_some_and(|only| only != call) {
-            return Ok(());
-        }
-        if fault.after > 0 {
-            fault.after -= 1;
-            return Ok(());
-        }
-        if fault.times == 0 {
-            return Ok(());
-        }
-        fault.times -= 1;
-        let kind = fault.kind;
-        state.failed = true;
-        Err(io::Error::new(kind, "made to fail"))
+        state.faults.pass(call).map_or(Ok(()), |fault| Err(fault.error()))
     }
 }
 
@@ -263,10 +226,8 @@ impl StorageFile for FaultyFile {
 
     fn map(&self) -> io::Result<Region> {
         self.plan.pass(Call::Map)?;
-        let mut region = self.inner.map()?;
         let plan = self.plan.clone();
-        region.before_sync = Some(Box::new(move || plan.pass(Call::SyncRange)));
-        Ok(region)
+        Ok(self.inner.map()?.with_sync(move |_| plan.pass(Call::SyncRange)))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {

@@ -45,6 +45,7 @@ fn config(flush: Flush) -> StoreConfig {
         recovery: Recovery::Strict,
         rebuild: false,
         space: SpaceRules::default(),
+        verify: Verify::OnOpen,
     }
 }
 
