@@ -238,21 +238,9 @@ impl Core {
 
     /// Stores progress that only rises (CONC-11).
     pub(crate) fn commit(&self, key: OffsetKey, offset: u64) -> Result<()> {
-        let raised = self.store.offsets.raise(key, offset).inspect_err(|_| {
+        self.store.raise_offset(key, offset).inspect_err(|_| {
             self.counters.failed_commits.fetch_add(1, Ordering::Relaxed);
-        })?;
-        if raised {
-            self.store.flusher().ring();
-        }
-        Ok(())
-    }
-
-    /// Stores an offset, whichever way it moves.
-    pub(crate) fn commit_exactly(&self, key: OffsetKey, offset: u64) -> Result<()> {
-        if self.store.offsets.set(key, offset)? {
-            self.store.flusher().ring();
-        }
-        Ok(())
+        })
     }
 
     /// Closes: consumers first, then the threads, then the store. A second call waits for the

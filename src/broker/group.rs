@@ -232,7 +232,7 @@ impl Group {
         let mut frozen = Vec::new();
         let mut failed = None;
         for (queue, key, offset) in offsets {
-            match self.store.offsets.freeze(*key, *offset) {
+            match self.store.freeze_offset(*key, *offset) {
                 Ok(()) => frozen.push((queue, *key, *offset)),
                 Err(error) => {
                     failed = Some(error);

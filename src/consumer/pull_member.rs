@@ -255,7 +255,7 @@ impl PullMember {
 impl Cursor {
     fn commit(&mut self, core: &Core) -> Result<()> {
         if self.handed_out != self.committed {
-            core.commit_exactly(self.owned.key, self.handed_out)?;
+            core.store.set_offset(self.owned.key, self.handed_out)?;
             self.committed = self.handed_out;
         }
         Ok(())

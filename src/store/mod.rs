@@ -37,6 +37,7 @@ mod key_index;
 mod log_file;
 mod look_up;
 mod offsets;
+mod progress;
 mod rebuild;
 mod record;
 mod recover;
@@ -476,6 +477,9 @@ impl Store {
                 lowered.push(LoweredOffset { topic, queue: key.queue, from, to });
             },
         )?;
+        if !lowered.is_empty() {
+            self.flusher().ring();
+        }
         Ok(lowered)
     }
 }

@@ -172,6 +172,13 @@ impl Offsets {
         self.state.lock().cells.iter().map(|(key, cell)| (*key, cell.offset)).collect()
     }
 
+    /// The incarnation behind the last topic of which an offset is stored.
+    pub(crate) fn next_incarnation(&self) -> u32 {
+        let state = self.state.lock();
+        let highest = state.cells.keys().map(|key| key.incarnation).max();
+        highest.map_or(0, |highest| highest.saturating_add(1))
+    }
+
     pub(crate) fn get(&self, key: OffsetKey) -> Option<u64> {
         self.state.lock().cells.get(&key).map(|cell| cell.offset)
     }
@@ -211,14 +218,14 @@ impl Offsets {
     ///
     /// # Errors
     /// As [`set`](Self::set); then nothing is frozen.
-    pub(crate) fn freeze(&self, key: OffsetKey, offset: u64) -> Result<()> {
+    pub(crate) fn freeze(&self, key: OffsetKey, offset: u64) -> Result<bool> {
         // Before the value is set, so that nothing comes between.
         let before = self.state.lock().frozen.insert(key);
         let set = self.store(key, |_| Some(offset), true);
         if set.is_err() && before {
             self.state.lock().frozen.remove(&key);
         }
-        set.map(drop)
+        set
     }
 
     /// Takes commits again.

@@ -65,6 +65,28 @@ impl Rebuild {
         self.topics.insert(event.incarnation, event);
     }
 
+    /// Gives back the blocks of queues whose topics a loss of power has taken.
+    pub(crate) fn free_unused(&mut self, arena: &IndexArena) {
+        let Self { topics, queues, .. } = self;
+        let mut unused = Vec::new();
+        queues.retain(|(incarnation, number), queue| {
+            let used = topics.get(incarnation).is_some_and(|topic| *number < topic.queues);
+            if !used {
+                queue.writer = None;
+                unused.extend(queue.chain.drain(..).map(|block| block.segment));
+            }
+            used
+        });
+        arena.free(unused);
+    }
+
+    /// The incarnation behind all that the index and the log name.
+    pub(crate) fn next_incarnation(&self) -> u32 {
+        let of_queues = self.queues.keys().map(|(incarnation, _)| *incarnation);
+        let highest = of_queues.chain(self.topics.keys().copied()).max();
+        highest.map_or(0, |highest| highest.saturating_add(1))
+    }
+
     /// Chains the blocks that the index files hold; `arena` gets back those that are not needed.
     /// `bounds` are those of a checkpoint. Messages below `min_position` are gone.
     pub(crate) fn blocks(

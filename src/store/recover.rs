@@ -144,6 +144,10 @@ pub(crate) fn recover(
     report.lost = reading.rebuild.lost();
 
     unmark_clean(&**storage)?;
+    // What power has taken may have left an offset or a block of the index behind, which no later
+    // topic is to get.
+    let next_incarnation = reading.rebuild.next_incarnation().max(offsets.next_incarnation());
+    reading.rebuild.free_unused(&arena);
     let (log, topics_found, sealed) = reading.into_log(end, known_end)?;
     report.cut(sealed);
     for topic in &topics_found {
@@ -156,6 +160,7 @@ pub(crate) fn recover(
         }
     }
     topics.insert(&mut topics.changes(), topics_found);
+    topics.changes().skip_to(next_incarnation);
     let (durable, checkpoint) = (known_end, checkpoint.position);
     Ok(Recovered {
         store_id,

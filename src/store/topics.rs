@@ -163,6 +163,11 @@ impl Topics {
 }
 
 impl Changes {
+    /// Gives no incarnation below `next` any more.
+    pub(crate) fn skip_to(&mut self, next: u32) {
+        self.next_incarnation = self.next_incarnation.max(next);
+    }
+
     /// Notes an event that the log has and the table does not.
     pub(crate) fn note(&mut self, event: TopicEvent) {
         self.unsaved.push(event);

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use rocklet::{
-    Broker, DrivenClock, Error, Fate, FaultPlan, Filter, Flush, Message, SimulatedStorage,
+    Broker, Change, DrivenClock, Error, Fate, FaultPlan, Filter, Flush, Message, SimulatedStorage,
     StorageCall, StorageFault, Verify,
 };
 use std::collections::BTreeMap;
@@ -67,6 +67,39 @@ fn what_the_interval_has_flushed_survives_a_loss_of_power() {
         let queue = &broker.queues("t").unwrap()[0];
         assert_eq!(broker.max_offset(queue).unwrap(), expected);
     }
+}
+
+#[test]
+fn commits_of_a_new_group_are_synced_though_nothing_is_sent() {
+    let storage = SimulatedStorage::new(1);
+    let clock = DrivenClock::with_steps(1_700_000_000_000, 1);
+    let builder = Broker::builder("simulated").storage(&storage).clock(&clock);
+    let broker = builder.flush(Flush::EveryMessage).segment_bytes(64 << 10).open().unwrap();
+    send_to(&broker, "t", 0, 0);
+    let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(consumer.poll(INTERVAL).unwrap().len(), 1);
+    consumer.commit().unwrap();
+    clock.advance(INTERVAL);
+    let crashed = storage.crash().with(|_| Fate::Lost);
+    assert_eq!(committed(&open(&crashed, &clock), "g", "t"), 1);
+}
+
+#[test]
+fn a_topic_that_power_took_leaves_no_commit_to_the_next_one() {
+    let (storage, clock, broker) = new(1);
+    send_to(&broker, "t", 0, 0);
+    let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(consumer.poll(INTERVAL).unwrap().len(), 1);
+    consumer.commit().unwrap();
+    // The log is lost, what the group has committed is not.
+    let of_offsets =
+        |change: &Change| matches!(change, Change::Page { file, .. } if file.contains("offsets"));
+    let crashed = storage.crash().with(|c| if of_offsets(c) { Fate::Kept } else { Fate::Lost });
+    let broker = open(&crashed, &clock);
+    assert_eq!(broker.topics(), [""; 0]);
+    send_to(&broker, "t", 0, 7);
+    let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(numbers(&consumer.poll(INTERVAL).unwrap()), [7], "passed over");
 }
 
 #[test]

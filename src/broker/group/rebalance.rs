@@ -161,7 +161,7 @@ impl Group {
             if self.store.offsets.get(key).is_none() {
                 let left = self.state.lock().left.get(&key).copied();
                 let begin = left.map_or_else(|| start.offset(&self.store, queue), Ok)?;
-                self.store.offsets.begin(key, begin)?;
+                self.store.begin_offset(key, begin)?;
             }
         }
         Ok(())
