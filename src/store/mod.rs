@@ -6,7 +6,7 @@
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
-//! topics  groups  offsets                                             what outlives the process
+//! topics  groups  offsets(progress)                                   what outlives the process
 //! follow  check  backup                                               beside the broker
 //! ```
 

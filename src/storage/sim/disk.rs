@@ -73,7 +73,7 @@ pub(super) struct Disk {
     /// Power goes when so many calls have been made.
     pub(super) cut_after: Option<u64>,
     /// What the disk was when power went: since then every call fails.
-    pub(super) lost: Option<Box<Disk>>,
+    pub(super) lost: Option<Box<Self>>,
 }
 
 impl Disk {

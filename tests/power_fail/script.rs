@@ -1,0 +1,135 @@
+//! What is done to a broker: short scripts that between them reach every storage call.
+
+use rocklet::Flush;
+use std::time::Duration;
+
+/// The interval of the flushes that a script does not ask for.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
+
+/// One call of a user, or a while in which nobody calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// A topic with so many queues.
+    Create(&'static str, u16),
+    /// A message of so many bytes to a queue of a topic, which may be new.
+    Send(&'static str, u16, usize),
+    /// So many of them as a batch.
+    Batch(&'static str, u16, usize, usize),
+    Flush,
+    /// An interval passes: what is due runs.
+    Interval,
+    /// One step of background work, if one is due.
+    Step,
+    /// A group goes to an offset of a queue, and commits.
+    Commit(&'static str, &'static str, u16, u64),
+    /// The oldest files of the log are dropped, all but so many.
+    DropAllBut(u64),
+    /// Closed and opened.
+    Reopen,
+}
+
+/// A script by its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    pub(crate) name: &'static str,
+    pub(crate) flush: Flush,
+    pub(crate) ops: Vec<Op>,
+}
+
+/// A body of which three fill a log file.
+const LARGE: usize = 20_000;
+
+/// All of them.
+pub(crate) fn all() -> Vec<Script> {
+    let mut scripts = Vec::new();
+    let mut add = |name, flush, ops: &[&[Op]]| {
+        scripts.push(Script { name, flush, ops: ops.concat() });
+    };
+    let each = Flush::EveryMessage;
+    let every = Flush::Every(INTERVAL);
+    let large = |count| vec![Op::Send("t", 0, LARGE); count];
+
+    let appends: Vec<_> = [10, 700, 3, 4000, 100, 9000, 1, 2500]
+        .into_iter()
+        .map(|bytes| Op::Send("t", 0, bytes))
+        .collect();
+    add("append-each", each, &[&[Op::Create("t", 1)], &appends]);
+    add(
+        "append-every",
+        every,
+        &[
+            &[Op::Create("t", 1)],
+            &appends[..3],
+            &[Op::Flush],
+            &appends[3..6],
+            &[Op::Interval],
+            &appends[6..],
+        ],
+    );
+
+    let batches = [
+        Op::Batch("t", 0, 30, 3),
+        Op::Send("t", 1, 500),
+        Op::Batch("t", 1, 2500, 4),
+        Op::Batch("t", 0, 9000, 2),
+        Op::Batch("t", 0, 1, 20),
+    ];
+    add("batch-each", each, &[&[Op::Create("t", 2)], &batches]);
+    add("batch-every", every, &[&batches[..2], &[Op::Flush], &batches[2..], &[Op::Interval]]);
+
+    let batch = [Op::Batch("t", 0, 15_000, 2)];
+    add("roll-each", each, &[&large(4), &batch, &large(3), &[Op::Send("t", 0, 7)]]);
+    add("roll-every", every, &[&large(4), &batch, &[Op::Step, Op::Step], &large(4), &[Op::Flush]]);
+
+    let commits = [
+        Op::Commit("g", "t", 0, 1),
+        Op::Commit("g", "t", 0, 3),
+        Op::Commit("h", "t", 0, 2),
+        Op::Interval,
+        Op::Commit("g", "t", 1, 1),
+        Op::Commit("g", "t", 0, 2),
+        Op::Commit("h", "t", 0, 3),
+    ];
+    let sends = [[Op::Send("t", 0, 100); 3], [Op::Send("t", 1, 200); 3]].concat();
+    add("commit-each", each, &[&sends, &commits, &[Op::Interval, Op::Commit("g", "t", 0, 3)]]);
+    // The log may lose what a group has consumed.
+    add(
+        "commit-every",
+        every,
+        &[&sends, &commits, &[Op::Send("t", 0, 50)], &[Op::Commit("g", "t", 0, 4), Op::Interval]],
+    );
+
+    let topics = [
+        Op::Create("a", 2),
+        Op::Send("b", 0, 40),
+        Op::Send("a", 1, 40),
+        Op::Create("c", 1),
+        Op::Batch("d", 1, 100, 2),
+        Op::Send("c", 0, 40),
+    ];
+    let checkpoint = [&large(4)[..], &[Op::Interval]].concat();
+    add("topics-each", each, &[&topics, &checkpoint, &[Op::Create("e", 3), Op::Send("b", 1, 9)]]);
+    add("topics-every", every, &[&topics, &checkpoint, &[Op::Create("e", 3), Op::Send("b", 1, 9)]]);
+
+    let drop = [&large(7)[..], &[Op::DropAllBut(1)], &large(1)].concat();
+    add("drop-each", each, &[&[Op::Send("t", 1, 30)], &drop, &[Op::Send("t", 1, 30)]]);
+    add("drop-every", every, &[&[Op::Send("t", 1, 30)], &drop, &[Op::Send("t", 1, 30), Op::Flush]]);
+    let recycle = [&drop[..], &large(5), &[Op::DropAllBut(2), Op::Interval], &large(4)].concat();
+    add("recycle-each", each, &[&recycle]);
+    add("recycle-every", every, &[&recycle, &[Op::Flush], &large(2)]);
+
+    let again = [&checkpoint[..], &[Op::Commit("g", "t", 0, 2), Op::Step], &checkpoint].concat();
+    add("checkpoint-each", each, &[&again]);
+    add("checkpoint-every", every, &[&again, &[Op::Send("t", 0, 3)]]);
+
+    let small = [Op::Send("t", 0, 60), Op::Reopen, Op::Send("t", 0, 61), Op::Send("u", 0, 62)];
+    let end = [Op::Commit("g", "t", 0, 1), Op::Reopen, Op::Send("t", 0, 63)];
+    add("reopen-each", each, &[&small, &end]);
+    add("reopen-every", every, &[&small, &end]);
+
+    // Blocks of 14, 62 and 254 entries.
+    let index = [Op::Batch("t", 0, 1, 10), Op::Batch("t", 1, 1, 16), Op::Batch("t", 0, 1, 80)];
+    add("index-each", each, &[&index, &large(3), &[Op::Interval], &index]);
+    add("index-every", every, &[&index, &large(4), &[Op::Interval], &index, &[Op::Flush]]);
+    scripts
+}
