@@ -36,6 +36,7 @@ mod key_file;
 mod key_index;
 mod log_file;
 mod look_up;
+mod lost_offsets;
 mod offsets;
 mod progress;
 mod rebuild;

@@ -46,6 +46,8 @@ struct State {
     used: usize,
     /// Keys that were set, and keep that value until they are thawed (OFF-13).
     frozen: HashSet<OffsetKey>,
+    /// Files that stand in for others, which a salvage could not read.
+    lost_files: u64,
     /// Something has not been synced.
     dirty: bool,
     closed: bool,
@@ -85,16 +87,10 @@ impl Offsets {
         }
         for name in names {
             let failed = |action, source| io_error(&**storage, action, &name, source);
+            let head = check_file(&**storage, store_id, &name)?;
+            state.lost_files += head.after;
             let file = storage.open(&name).map_err(|e| failed("open", e))?;
-            if file.len().map_err(|e| failed("measure", e))? != FILE as u64 {
-                return Err(corrupt(&**storage, &name, 0, "the length is wrong"));
-            }
             let mut region = file.map().map_err(|e| failed("map", e))?;
-            let head = Head::decode(&**storage, &name, KIND, region.bytes(0..HEAD))?;
-            if head.store_id != store_id {
-                let reason = "the file belongs to another store";
-                return Err(corrupt(&**storage, &name, 16, reason));
-            }
             for nth in 0..CELLS {
                 let at = HEAD + nth * CELL;
                 let bytes = region.bytes(at..at + CELL);
@@ -159,6 +155,11 @@ impl Offsets {
     /// How many files there are, all of them durable.
     pub(crate) fn files(&self) -> u64 {
         self.state.lock().files.len() as u64
+    }
+
+    /// How many of them stand in for files that a salvage, now or earlier, has given up.
+    pub(crate) fn lost_files(&self) -> u64 {
+        self.state.lock().lost_files
     }
 
     /// The number behind the last group that has an offset.
@@ -346,18 +347,48 @@ impl Offsets {
     }
 
     fn create(&self, number: usize) -> Result<CellFile> {
-        let name = file_name(number);
-        let failed = |action, source| io_error(&*self.storage, action, &name, source);
-        let new = format!("{name}.new");
-        let file = self.storage.create(&new, FILE as u64).map_err(|e| failed("create", e))?;
-        let head = Head::new(KIND, self.store_id, number as u64, FILE as u64);
-        file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
-        file.sync().map_err(|e| failed("sync", e))?;
-        self.storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
-        self.storage.sync_folder("meta").map_err(|e| failed("sync", e))?;
-        let region = file.map().map_err(|e| failed("map", e))?;
+        let storage = &*self.storage;
+        let file = make_file(storage, self.store_id, number, false)?;
+        let region = file.map().map_err(|e| io_error(storage, "map", &file_name(number), e))?;
         Ok(CellFile { region, file, dirty: false })
     }
+}
+
+/// Makes an empty file, complete and durable before it bears its name; one that `stands_in` for a
+/// file that was lost says so.
+pub(super) fn make_file(
+    storage: &dyn Storage,
+    store_id: u64,
+    number: usize,
+    stands_in: bool,
+) -> Result<Arc<dyn StorageFile>> {
+    let name = file_name(number);
+    let failed = |action, source| io_error(storage, action, &name, source);
+    let new = format!("{name}.new");
+    let file = storage.create(&new, FILE as u64).map_err(|e| failed("create", e))?;
+    let head = Head::new(KIND, store_id, number as u64, FILE as u64);
+    let head = Head { after: u64::from(stands_in), ..head };
+    file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
+    file.sync().map_err(|e| failed("sync", e))?;
+    storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
+    storage.sync_folder("meta").map_err(|e| failed("sync", e))?;
+    Ok(file)
+}
+
+/// Refuses a file that cells cannot be read from; returns its head.
+pub(super) fn check_file(storage: &dyn Storage, store_id: u64, name: &str) -> Result<Head> {
+    let failed = |action, source| io_error(storage, action, name, source);
+    let file = storage.open(name).map_err(|e| failed("open", e))?;
+    if file.len().map_err(|e| failed("measure", e))? != FILE as u64 {
+        return Err(corrupt(storage, name, 0, "the length is wrong"));
+    }
+    let mut bytes = [0; HEAD];
+    file.read_at(0, &mut bytes).map_err(|e| failed("read", e))?;
+    let head = Head::decode(storage, name, KIND, &bytes)?;
+    if head.store_id != store_id {
+        return Err(corrupt(storage, name, 16, "the file belongs to another store"));
+    }
+    Ok(head)
 }
 
 fn encode(store_id: u64, key: OffsetKey, cell: Cell) -> [u8; COPY] {
@@ -386,8 +417,7 @@ fn decode(store_id: u64, bytes: &[u8; COPY]) -> Option<(OffsetKey, Cell)> {
 /// The files, of which none may be missing before the last: a later one would be written over.
 fn list(storage: &dyn Storage) -> Result<Vec<String>> {
     let names = storage.list("meta").map_err(|e| io_error(storage, "list", "meta", e))?;
-    let number = |name: &str| name.strip_prefix("offsets-")?.parse::<usize>().ok();
-    let mut numbers: Vec<usize> = names.iter().filter_map(|name| number(name)).collect();
+    let mut numbers: Vec<usize> = names.iter().filter_map(|name| number_of(name)).collect();
     numbers.sort_unstable();
     match numbers.iter().enumerate().find(|(nth, number)| nth != *number) {
         Some((_, later)) => {
@@ -397,7 +427,11 @@ fn list(storage: &dyn Storage) -> Result<Vec<String>> {
     }
 }
 
-fn file_name(number: usize) -> String {
+pub(super) fn number_of(name: &str) -> Option<usize> {
+    name.strip_prefix("offsets-")?.parse().ok()
+}
+
+pub(super) fn file_name(number: usize) -> String {
     format!("meta/offsets-{number:04}")
 }
 

@@ -14,6 +14,7 @@ use super::groups::Groups;
 use super::index_arena::{self, IndexArena, Trust};
 use super::key_file;
 use super::log_file::{self, FOLDER, LogFile, file_name};
+use super::lost_offsets;
 use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
 use super::record::{ALIGN, HEADER, filler, u64_at};
@@ -72,8 +73,14 @@ pub(crate) fn recover(
     let (topics, known_topics) = Topics::open(storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
     let offset_files = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.offset_files);
+    if config.recovery == Recovery::Salvage {
+        // Where there is a group, there was a file.
+        let expected = offset_files.max(u64::from(groups.is_old(0)));
+        lost_offsets::replace(&**storage, store_id, expected)?;
+    }
     let (offsets, unreadable_offsets) = Offsets::open(storage, store_id, offset_files)?;
-    report.unreadable_offsets = unreadable_offsets;
+    (report.unreadable_offsets, report.lost_offset_files) =
+        (unreadable_offsets, offsets.lost_files());
     groups.check(&**storage, &offsets)?;
     let (slots, value) =
         Slots::open(storage, NEXT_BASE, NEXT_BASE_KIND, store_id, &next_base_value(0))?;

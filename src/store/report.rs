@@ -39,6 +39,10 @@ pub struct RecoveryReport {
     /// Committed offsets of which neither copy could be read. Which they were is not known: a group
     /// that was there before consumes from its beginning every queue in which it has none.
     pub unreadable_offsets: u64,
+    /// Files of committed offsets that a salvage, now or earlier, has found missing or unfit, and
+    /// replaced by empty ones: what was unfit is kept as `meta/lost-offsets-*`. The groups are treated as for
+    /// [`unreadable_offsets`](Self::unreadable_offsets).
+    pub lost_offset_files: u64,
 }
 
 /// The machine's boot in which a directory was used before.
@@ -161,6 +165,9 @@ impl fmt::Display for RecoveryReport {
         }
         if self.unreadable_offsets > 0 {
             write!(f, ", {} committed offsets unreadable", self.unreadable_offsets)?;
+        }
+        if self.lost_offset_files > 0 {
+            write!(f, ", {} files of committed offsets lost", self.lost_offset_files)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Committed offsets after a crash, and when their files are damaged.
 
 use crate::support::*;
-use rocklet::{Broker, Error, Flush, PullConsumer, Receipt, Start};
+use rocklet::{Broker, Error, Flush, PullConsumer, Receipt, Recovery, Start};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,6 +79,7 @@ fn three_commits() -> (tempfile::TempDir, [usize; 2]) {
     let scene = scene();
     scene.broker.create_topic("t", 1).unwrap();
     let mut member = consumer(&scene.broker, "g", 10);
+    consumer(&scene.broker, "away", 10).close();
     fill(&scene.broker, "t", 0, 0..40);
     let path = scene.dir.path().join(FILE);
     let mut images = vec![std::fs::read(&path).unwrap()];
@@ -102,9 +103,13 @@ fn flip(dir: &Path, at: usize) {
     std::fs::write(dir.join(FILE), bytes).unwrap();
 }
 
-/// The numbers that the group still gets.
+/// The numbers that a group still gets.
+fn rest_of(broker: &Broker, group: &str) -> Vec<u32> {
+    numbers(&consumer(broker, group, 100).poll(SHORT).unwrap())
+}
+
 fn rest(broker: &Broker) -> Vec<u32> {
-    numbers(&consumer(broker, "g", 100).poll(SHORT).unwrap())
+    rest_of(broker, "g")
 }
 
 #[test]
@@ -129,7 +134,7 @@ fn b_079_an_offset_of_which_no_copy_is_left_is_reported_and_loses_no_message() {
     // The group began at the end once; now that would lose what it has not consumed.
     assert_eq!(rest(&broker), (0..40).collect::<Vec<_>>());
     // A group that is new begins where it is told.
-    assert_eq!(numbers(&consumer(&broker, "new", 100).poll(SHORT).unwrap()), []);
+    assert_eq!(rest_of(&broker, "new"), []);
 }
 
 #[test]
@@ -159,6 +164,19 @@ fn b_079_a_damaged_or_missing_file_of_offsets_is_told_and_nothing_is_changed() {
             other => panic!("{what}: {other:?}"),
         }
         assert!(files(dir.path()) == before, "{what}");
+        let copy = copy_of(dir.path());
+        let broker = small(copy.path()).recovery(Recovery::Salvage).open().unwrap();
+        let report = broker.recovery_report();
+        assert_eq!((report.lost_offset_files, report.unreadable_offsets), (1, 0), "{what}");
+        assert!(report.to_string().contains("1 files of committed offsets lost"), "{report}");
+        let kept = std::fs::read(copy.path().join("meta/lost-offsets-0000")).ok();
+        assert!(kept == damage(sound.clone()), "{what}");
+        assert_eq!(rest(&broker), (0..40).collect::<Vec<_>>(), "{what}");
+        broker.close().unwrap();
+        // Who was away meanwhile is not taken for new either.
+        let broker = small(copy.path()).open().unwrap();
+        assert_eq!(broker.recovery_report().lost_offset_files, 1);
+        assert_eq!(rest_of(&broker, "away"), (0..40).collect::<Vec<_>>(), "{what}");
     }
     std::fs::write(&path, &sound).unwrap();
     let broker = small(dir.path()).open().unwrap();

@@ -170,7 +170,8 @@ impl Group {
     /// Whether there is an offset of `number` in any queue, subscribed or not, or may have been one
     /// before it was damaged: to begin anew at the end could lose messages (B-079).
     pub(super) fn has_consumed(&self, number: u32) -> bool {
-        let damaged = self.store.report().unreadable_offsets > 0;
+        let report = self.store.report();
+        let damaged = report.unreadable_offsets > 0 || report.lost_offset_files > 0;
         if damaged && self.store.groups.is_old(number) {
             return true;
         }
