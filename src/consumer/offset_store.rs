@@ -73,6 +73,8 @@ struct Progress {
     stored: u64,
     /// A thread is inside the store with it.
     storing: bool,
+    /// Whoever is inside is to give the queue back.
+    release: bool,
 }
 
 impl OwnOffsets {
@@ -83,17 +85,20 @@ impl OwnOffsets {
         Ok(Self { store, state: Mutex::new(Rank::Member, State::default()) })
     }
 
-    /// Reads where to go on in a queue, and forgets what was known of it.
+    /// Reads where to go on in a queue.
     ///
     /// # Errors
     /// `OffsetStore`.
     pub(super) fn read(&self, queue: &QueueId) -> Result<Option<u64>> {
-        let read = call("read", || self.store.read(queue))?;
-        if let Some(offset) = read {
-            let progress = Progress { reached: offset, stored: offset, storing: false };
-            self.state.lock().queues.insert(queue.clone(), progress);
-        }
-        Ok(read)
+        call("read", || self.store.read(queue))
+    }
+
+    /// Begins with what was read: it need not be stored again.
+    pub(super) fn begin(&self, queue: &QueueId, offset: u64) {
+        let mut state = self.state.lock();
+        let progress = state.queues.entry(queue.clone()).or_default();
+        progress.reached = progress.reached.max(offset);
+        progress.stored = progress.stored.max(offset);
     }
 
     /// Notes progress that only rises (OFF-1); true if somebody is to come after the interval and
@@ -106,15 +111,17 @@ impl OwnOffsets {
         progress.reached > progress.stored && !std::mem::replace(due, true)
     }
 
-    /// Stores what a queue has reached. False if another thread is at it, and will do it.
+    /// Stores what a queue has reached. False if another thread is at it: that one does it, too,
+    /// and gives the queue back afterwards if `release` asks for it.
     ///
     /// # Errors
     /// `OffsetStore`; what could not be stored is kept.
-    pub(super) fn store(&self, queue: &QueueId) -> Result<bool> {
+    pub(super) fn store(&self, queue: &QueueId, release: bool) -> Result<bool> {
         loop {
             let mut state = self.state.lock();
             let Some(progress) = state.queues.get_mut(queue) else { return Ok(true) };
             if progress.storing {
+                progress.release |= release;
                 return Ok(false);
             }
             let reached = progress.reached;
@@ -136,6 +143,13 @@ impl OwnOffsets {
         }
     }
 
+    /// Whether somebody waits for the queue to be given back.
+    pub(super) fn is_to_be_released(&self, queue: &QueueId) -> bool {
+        let mut state = self.state.lock();
+        let progress = state.queues.get_mut(queue);
+        progress.is_some_and(|progress| std::mem::take(&mut progress.release))
+    }
+
     /// The queues with something to store; the next progress has somebody come again.
     pub(super) fn unstored(&self) -> Vec<QueueId> {
         let mut state = self.state.lock();
@@ -145,8 +159,9 @@ impl OwnOffsets {
         unstored.map(|(queue, _)| queue.clone()).collect()
     }
 
-    /// Whether somebody is to come again because something is left; nobody else is then told to.
-    pub(super) fn is_due(&self) -> bool {
+    /// Something is left: true if somebody is to come after the interval, as from
+    /// [`note`](Self::note).
+    pub(super) fn make_due(&self) -> bool {
         !std::mem::replace(&mut self.state.lock().due, true)
     }
 
@@ -204,11 +219,53 @@ mod tests {
         assert!(offsets.note(&queue, 5));
         assert!(!offsets.note(&queue, 3), "there is something already");
         assert_eq!(offsets.unstored(), std::slice::from_ref(&queue));
-        assert!(offsets.store(&queue).unwrap() && offsets.store(&queue).unwrap());
+        assert!(offsets.store(&queue, false).unwrap() && offsets.store(&queue, false).unwrap());
         assert!(!offsets.note(&queue, 4), "lower than what is stored");
-        assert!(offsets.store(&queue).unwrap() && offsets.note(&queue, 6));
+        assert!(offsets.store(&queue, false).unwrap() && offsets.note(&queue, 6));
         assert_eq!(*notebook.stored.lock().unwrap(), [5]);
         assert_eq!(offsets.unstored(), [queue]);
+    }
+
+    #[test]
+    fn off_5_what_was_read_is_not_stored_again() {
+        let notebook = Arc::new(Notebook::default());
+        notebook.stored.lock().unwrap().push(9);
+        let offsets = OwnOffsets::load(notebook.clone()).unwrap();
+        let queue = QueueId::new("t", 0);
+        assert_eq!(offsets.read(&queue).unwrap(), Some(9));
+        offsets.begin(&queue, 9);
+        assert!(!offsets.note(&queue, 9) && offsets.note(&queue, 10));
+        // What is told late does not take back what was reached.
+        offsets.begin(&queue, 9);
+        assert!(offsets.store(&queue, false).unwrap());
+        assert_eq!(*notebook.stored.lock().unwrap(), [9, 10]);
+    }
+
+    #[test]
+    fn b_096_whoever_is_inside_the_store_gives_the_queue_back() {
+        let door = Arc::new(std::sync::Barrier::new(2));
+        struct Slow(Arc<std::sync::Barrier>);
+        impl OffsetStore for Slow {
+            fn read(&self, _queue: &QueueId) -> std::result::Result<Option<u64>, String> {
+                Ok(None)
+            }
+            fn store(&self, _queue: &QueueId, _offset: u64) -> std::result::Result<(), String> {
+                self.0.wait();
+                self.0.wait();
+                Ok(())
+            }
+        }
+        let offsets = Arc::new(OwnOffsets::load(Arc::new(Slow(door.clone()))).unwrap());
+        let queue = QueueId::new("t", 0);
+        offsets.note(&queue, 5);
+        let (inside, same) = (offsets.clone(), queue.clone());
+        let thread = std::thread::spawn(move || inside.store(&same, false).unwrap());
+        door.wait();
+        assert!(!offsets.store(&queue, true).unwrap(), "somebody is at it");
+        door.wait();
+        assert!(thread.join().unwrap());
+        assert!(offsets.is_to_be_released(&queue) && !offsets.is_to_be_released(&queue));
+        assert!(offsets.store(&queue, true).unwrap(), "nothing is left to store");
     }
 
     #[test]
@@ -218,12 +275,12 @@ mod tests {
         let queue = QueueId::new("t", 0);
         *notebook.broken.lock().unwrap_or_else(|e| e.into_inner()) = true;
         offsets.note(&queue, 5);
-        let error = offsets.store(&queue).unwrap_err();
+        let error = offsets.store(&queue, false).unwrap_err();
         assert!(matches!(error, Error::OffsetStore { action: "store", .. }), "{error}");
         offsets.note(&queue, 7);
         notebook.broken.clear_poison();
         *notebook.broken.lock().unwrap() = false;
-        assert!(offsets.store(&queue).unwrap());
+        assert!(offsets.store(&queue, false).unwrap());
         assert_eq!(*notebook.stored.lock().unwrap(), [7]);
     }
 }

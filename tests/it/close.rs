@@ -1,7 +1,10 @@
 //! Closing while others call in (B-161), and what a close leaves behind.
 
 use crate::support::*;
-use rocklet::{AssignStrategy, Assignment, Broker, Error, LabelledQueue, Message, Result};
+use rocklet::{
+    AssignStrategy, Assignment, Broker, Error, GroupSettings, LabelledQueue, Message, Result,
+    Target,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -57,6 +60,30 @@ fn keep_polling(broker: &Broker) {
     }
 }
 
+/// Changes a group that runs: what it subscribes to, where it is, what it may do.
+fn keep_changing(broker: &Broker) {
+    loop {
+        let builder = broker.push_consumer("c").subscribe("t", "*").unwrap().threads(1);
+        let Some(consumer) = open_still(builder.start(|_| ())) else { return };
+        for times in 0..3 {
+            let settings = GroupSettings::new().max_retries(times);
+            let changed = consumer
+                .subscribe("u", "*")
+                .and_then(|()| consumer.pause())
+                .and_then(|()| consumer.unsubscribe("u"))
+                .and_then(|()| consumer.resume())
+                .and_then(|()| broker.update_group("c", settings));
+            let moved = match broker.reset_offsets("c", "t", Target::First) {
+                Err(Error::NoSuchTopic { .. }) => Ok(()),
+                moved => moved.map(drop),
+            };
+            if open_still(changed.and(moved)).is_none() {
+                return;
+            }
+        }
+    }
+}
+
 fn keep_asking(broker: &Broker) {
     for nth in 0.. {
         let _ = broker.stats();
@@ -83,6 +110,7 @@ fn b_161_close_while_others_call_in() {
                 scope.spawn(|| keep_joining(broker, "g"));
                 scope.spawn(|| keep_joining(broker, "h"));
                 scope.spawn(|| keep_polling(broker));
+                scope.spawn(|| keep_changing(broker));
                 scope.spawn(|| keep_asking(broker));
                 std::thread::sleep(Duration::from_micros(round * 37 % 4000));
                 if round % 5 == 0 {

@@ -22,6 +22,7 @@ impl Service {
                 let next = stored.unwrap_or(begin);
                 // Revoked meanwhile: the next owner asks again.
                 if queue.window.open(next) {
+                    stored.into_iter().for_each(|offset| own.begin(&queue.owned.id, offset));
                     self.work.send(Work::Pull(PullRequest { queue, next }));
                 }
             }
@@ -85,11 +86,15 @@ impl Service {
     pub(super) fn persist(&self) {
         let Some(own) = &self.own_offsets else { return };
         let mut failed = false;
-        for queue in own.unstored() {
-            failed |= own.store(&queue).is_err_and(|error| self.failed_to_store(&queue, &error));
+        for id in own.unstored() {
+            failed |= own.store(&id, false).is_err_and(|error| self.failed_to_store(&id, &error));
+            if own.is_to_be_released(&id) {
+                let queue = self.queues.lock().get(&id).cloned();
+                queue.into_iter().for_each(|queue| self.work.send(Work::Release(queue)));
+            }
         }
         // What is left is tried again, even if nothing more is consumed.
-        if failed && own.is_due() {
+        if failed && own.make_due() {
             self.persist_later();
         }
     }
@@ -98,13 +103,9 @@ impl Service {
     pub(super) fn release(&self, queue: &Arc<OwnedQueue>) {
         let Some(own) = &self.own_offsets else { return };
         let id = &queue.owned.id;
-        match own.store(id) {
-            // Another worker is inside the store with it: behind that one, if there are others.
-            Ok(false) => {
-                let (work, queue) = (self.work.clone(), queue.clone());
-                let again = move || work.send(Work::Release(queue));
-                return self.core.timer.after(self.settings.flow_delay, again);
-            }
+        match own.store(id, true) {
+            // Another worker is inside the store with it, and sees to it afterwards.
+            Ok(false) => return,
             Ok(true) => {}
             Err(error) => {
                 self.failed_to_store(id, &error);
