@@ -164,6 +164,9 @@ impl CommitLog {
                 let record = file.record(position);
                 let damaged = |reason| corrupt(&*self.storage, &file.name(), position, reason);
                 let record = record.map_err(damaged)?;
+                if !self.trusts(&record) {
+                    return Err(damaged("the record fails its checksum"));
+                }
                 if !visit(&record) {
                     return Ok(());
                 }
@@ -171,6 +174,12 @@ impl CommitLog {
             }
         }
         Ok(())
+    }
+
+    /// Whether a record that is read can be believed, as far as that is to be looked at.
+    #[inline]
+    pub(super) fn trusts(&self, record: &Record<'_>) -> bool {
+        self.verify == Verify::OnOpen || record.verify(self.store_id)
     }
 
     /// The record of an index entry, in the file that holds it: `entry` was found at `offset` of

@@ -214,6 +214,12 @@ impl Content {
     }
 }
 
+/// Removes all key files, so that they are made again.
+pub(super) fn remove_all(storage: &dyn Storage) -> Result<()> {
+    KeyFile::list(storage)?.into_iter().for_each(|file| file.remove(storage));
+    Ok(())
+}
+
 /// What an entry of a range from `start` on says of `position`; `None` if that is too far away.
 fn place(position: u64, start: u64) -> Option<u32> {
     u32::try_from(position.checked_sub(start)? / ALIGN as u64).ok()

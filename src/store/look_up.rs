@@ -28,7 +28,7 @@ impl Store {
         let wanted = Wanted { hash: key_hash(&topic.name, key), times, max };
         let found = self.keys.find(&self.log, self.gate.flushed(), &wanted, |position| {
             let Some(file) = self.log.file(position) else { return Ok(None) };
-            let record = self.record_at(&file, position, |_| true)?;
+            let record = self.record_at(&file, position, |record| self.log.trusts(record))?;
             let matches = record.is_some_and(|record| {
                 wanted.times.contains(&record.store_ms())
                     && Properties(record.properties()).keys().any(|known| known == key)

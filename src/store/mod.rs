@@ -252,6 +252,9 @@ impl Store {
         arena.min_free = config.space.limits.min_free;
         let recover::Recovered { mark, durable, checkpoint, report, .. } = recovered;
         log.verify = config.verify;
+        if config.rebuild {
+            key_file::remove_all(&**storage)?;
+        }
         let end = log.committed();
         let flushed = durable.min(end);
         log.with_tail(|tail| tail.bound_unflushed(flushed, config.max_unflushed));

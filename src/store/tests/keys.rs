@@ -152,6 +152,48 @@ fn what_a_key_file_covers_is_not_read_again() {
 }
 
 #[test]
+fn what_a_salvage_has_cut_out_is_not_found_and_the_rest_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 2);
+    fill(&store, &topic, 0..300);
+    let lost = send_keyed(&store, &topic, 300, "lost own-300", 50);
+    fill(&store, &topic, 301..600);
+    kill(store);
+    let (file, at) = place_of(dir.path(), lost.position);
+    let length = (lost.end - lost.position) as usize;
+    for rebuild in [false, true] {
+        for early in [false, true] {
+            let copy = copy_of(dir.path());
+            if early {
+                // Everything is in key files before the damage is found.
+                let store = open(copy.path());
+                store.flush().unwrap();
+                (0..3).for_each(|_| store.index_keys());
+                assert!(covered(copy.path()) > lost.position);
+                kill(store);
+                std::fs::remove_file(copy.path().join("meta/checkpoint")).unwrap();
+            }
+            let file = copy.path().join(file.strip_prefix(dir.path()).unwrap());
+            change(&file, at, |bytes| bytes[..length].fill(0xee));
+            let config =
+                StoreConfig { recovery: Recovery::Salvage, rebuild, ..config(Flush::EveryMessage) };
+            let storage = Arc::new(Directory::new(copy.path()).unwrap());
+            let store = Store::open(storage, config, Clock::system()).unwrap();
+            let lost: u64 = store.report().lost.iter().map(|lost| lost.to - lost.from).sum();
+            assert_eq!(lost, 1, "{}", store.report());
+            let topic = store.topics.get("t").unwrap();
+            for key in ["lost", "own-300"] {
+                assert!(find(&store, &topic, key).unwrap().is_empty());
+            }
+            for nth in [0, 299, 301, 599] {
+                assert_eq!(find(&store, &topic, &format!("own-{nth}")).unwrap(), [nth]);
+            }
+        }
+    }
+}
+
+#[test]
 fn missing_damaged_and_foreign_key_files_are_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
