@@ -18,10 +18,11 @@ use super::record::{ALIGN, CONTINUED, CONTINUES, Kind, Record, u64_at};
 use super::recover::{NEXT_BASE, NEXT_BASE_KIND};
 use super::scan::{Behind, End, RawFile, behind, find};
 use super::slots::Slots;
+use super::topics::Topics;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::sync::Arc;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
@@ -283,6 +284,18 @@ impl Check<'_> {
         let (storage, store_id) = (&**self.storage, follower.store_id());
         self.note(Groups::read(storage, store_id))?;
         let checkpoint = self.note(Checkpoint::load(storage, store_id))?.flatten();
+        // The table has at least what the checkpoint says, unless its end is lost. Part of that may
+        // stand in the log still.
+        let table = self.note(Topics::read(storage, store_id))?.unwrap_or_default();
+        let mut topics: HashSet<u32> = table.iter().map(|event| event.incarnation).collect();
+        topics.extend(follower.topics().map(|event| event.incarnation));
+        if checkpoint.as_ref().is_some_and(|known| (topics.len() as u64) < known.topics) {
+            self.fault("meta/topics", 0, "a topic is missing");
+        }
+        if checkpoint.as_ref().is_some_and(|known| known.min_position < follower.begins_after()) {
+            let name = follower.log_files().first().map_or_else(|| file_name(0), |f| f.name());
+            self.fault(&name, 0, "the log file before this one is missing");
+        }
         let flushed = self.note(FlushedMark::read(storage, store_id))?.unwrap_or(0);
         let known_end = checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed);
         let end = follower.position();

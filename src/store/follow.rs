@@ -134,6 +134,11 @@ impl Follower {
         self.store_id
     }
 
+    /// Where the log file ended that stood before the first one; 0 if there was none.
+    pub(crate) fn begins_after(&self) -> u64 {
+        self.files.first().map_or(0, |first| first.after)
+    }
+
     /// The position behind the last verified record.
     pub(crate) fn position(&self) -> u64 {
         self.position
