@@ -5,6 +5,7 @@
 //! kept where a comment names their rule.
 
 use super::super::is_among;
+use super::fraction::fraction;
 use super::like::Like;
 use super::number::{self, Number};
 use std::cmp::Ordering;
@@ -205,7 +206,7 @@ impl Value<'_> {
             (_, Self::Null) => return Ok(None),
             // Texts have no order: both must be numbers (SQL-7).
             (Self::Text(left), Self::Text(right)) => {
-                let read = |text| number::fraction(text).ok_or(Unfit);
+                let read = |text| fraction(text).ok_or(Unfit);
                 number::compare(read(left)?, read(right)?)
             }
             (left, right) => left.compare(right)?,

@@ -13,11 +13,13 @@
 //! What waits for its right side stands on a stack of its own, not on that of the thread, which a
 //! text full of parentheses would exhaust.
 
-use super::expression::{Expression, Link, Order, Place};
-use super::lexis::{self, Fault, Input, Keyword, Read, keyword, other_word, sign};
-use super::like::Like;
+use super::clause::{Test, among, find, like, test_of_value};
+use super::expect::{expect, takes, trailing};
+use super::expression::{Expression, Link, Order};
+use super::lexis::{self, Fault, Input, Keyword, Read, keyword, sign};
 use super::part::Part;
-use winnow::combinator::{alt, opt, peek, separated};
+use super::signs::{Signs, signed, signs};
+use winnow::combinator::{alt, opt};
 use winnow::error::ErrMode;
 use winnow::prelude::*;
 use winnow::stream::Location;
@@ -211,142 +213,6 @@ fn operator(input: &mut Input<'_>) -> Read<Option<Operator>> {
     opt(operator).parse_next(input)
 }
 
-/// Whether `word` is next, which is then taken.
-fn takes(input: &mut Input<'_>, word: Keyword) -> Read<bool> {
-    Ok(opt(keyword(word)).parse_next(input)?.is_some())
-}
-
-/// A test of one value that is written behind it.
-#[derive(Clone, Copy)]
-enum Test {
-    Between,
-    In,
-    Like,
-    Find(Place),
-}
-
-fn test_of_value(input: &mut Input<'_>) -> Read<Option<(Test, bool)>> {
-    let negated = takes(input, Keyword::Not)?;
-    match opt(test).parse_next(input)? {
-        Some(test) => Ok(Some((test, negated))),
-        None if negated => {
-            let reason = "BETWEEN, IN, LIKE, CONTAINS, STARTSWITH or ENDSWITH is expected here";
-            Fault::cut(input.current_token_start(), reason)
-        }
-        None => Ok(None),
-    }
-}
-
-fn test(input: &mut Input<'_>) -> Read<Test> {
-    alt((
-        keyword(Keyword::Between).value(Test::Between),
-        keyword(Keyword::In).value(Test::In),
-        keyword(Keyword::Contains).value(Test::Find(Place::Anywhere)),
-        keyword(Keyword::StartsWith).value(Test::Find(Place::Start)),
-        keyword(Keyword::EndsWith).value(Test::Find(Place::End)),
-        other_word("LIKE").value(Test::Like),
-    ))
-    .parse_next(input)
-}
-
-fn find(input: &mut Input<'_>, of: Part, place: Place, negated: bool) -> Read<Part> {
-    let text = a_text(input)?;
-    let Part { at, height, expression: of } = of;
-    Part::over(at, height, Expression::Find { place, text, of, negated })
-}
-
-fn among(input: &mut Input<'_>, of: Part, negated: bool) -> Read<Part> {
-    let property = of.property()?;
-    expect(input, sign("("), "a list of texts is expected here, such as ('a', 'b')")?;
-    let mut texts: Vec<Box<str>> = separated(1.., a_text, sign(",")).parse_next(input)?;
-    expect(input, sign(")"), "`,` or `)` is expected here")?;
-    texts.sort_unstable();
-    texts.dedup();
-    let texts = texts.into();
-    Part::over(of.at, of.height, Expression::In { property, texts, negated })
-}
-
-fn like(input: &mut Input<'_>, of: Part, negated: bool) -> Read<Part> {
-    let property = of.property()?;
-    let at = input.current_token_start();
-    let pattern = a_text(input)?;
-    let escape = match opt(other_word("ESCAPE")).parse_next(input)? {
-        Some(()) => {
-            let at = input.current_token_start();
-            let text = a_text(input)?;
-            let mut characters = text.chars();
-            match (characters.next(), characters.next()) {
-                (Some(escape), None) => Some(escape),
-                _ => return Fault::cut(at, "the escape is one character"),
-            }
-        }
-        None => None,
-    };
-    match Like::parse(&pattern, escape) {
-        Ok(pattern) => {
-            Part::over(of.at, of.height, Expression::Like { property, pattern, negated })
-        }
-        Err(reason) => Fault::cut(at, reason),
-    }
-}
-
-/// The signs before a value. They are counted, not nested: there may be any number of them.
-struct Signs {
-    at: usize,
-    minuses: usize,
-    nots: usize,
-    /// The last one is a minus.
-    minus: bool,
-}
-
-fn signs(input: &mut Input<'_>) -> Read<Signs> {
-    let at = input.current_token_start();
-    let mut signs = Signs { at, minuses: 0, nots: 0, minus: false };
-    loop {
-        if opt(sign("+")).parse_next(input)?.is_some() {
-            signs.minus = false;
-        } else if signs.nots == 0 && opt(sign("-")).parse_next(input)?.is_some() {
-            (signs.minuses, signs.minus) = (signs.minuses + 1, true);
-        } else if takes(input, Keyword::Not)? {
-            signs.nots += 1;
-        } else {
-            return Ok(signs);
-        }
-    }
-}
-
-/// Applies signs to what stands behind them.
-fn signed(input: &mut Input<'_>, signs: Signs, of: Part) -> Read<Part> {
-    let Signs { at, minuses, nots, minus } = signs;
-    let odd = minuses % 2 == 1;
-    if lexis::is_beyond(&of.expression) && !(minus && odd) {
-        return Fault::cut(of.at, "the number is too large for 64 bits");
-    }
-    let mut part = Part { at, ..of };
-    if nots > 0 {
-        part = part.condition()?;
-        if compares(input)? {
-            let reason = "NOT takes only what stands next to it, not the comparison as in standard \
-                          SQL: write NOT ( .. ) for that, or (NOT ..)";
-            return Fault::cut(at, reason);
-        }
-    }
-    for _ in 0..nots {
-        part = part.negated_if(true)?;
-    }
-    if minuses == 0 {
-        return Ok(part);
-    }
-    let Part { height, expression: of, .. } = part;
-    Part::over(at, height, Expression::Minus { odd, of })
-}
-
-/// Whether a comparison is next, of whichever kind.
-fn compares(input: &mut Input<'_>) -> Read<bool> {
-    let kinds = (lexis::comparison, keyword(Keyword::Is), keyword(Keyword::Not), test.void());
-    Ok(peek(opt(alt(kinds))).parse_next(input)?.is_some())
-}
-
 fn value(input: &mut Input<'_>) -> Read<Part> {
     let at = input.current_token_start();
     let value = alt((
@@ -358,50 +224,5 @@ fn value(input: &mut Input<'_>) -> Read<Part> {
     Ok(Part { at, height: 0, expression })
 }
 
-/// Reads what has to stand here.
-fn expect<'t, T>(
-    input: &mut Input<'t>,
-    mut parser: impl Parser<Input<'t>, T, ErrMode<Fault>>,
-    reason: &'static str,
-) -> Read<T> {
-    let at = input.current_token_start();
-    parser.parse_next(input).map_err(|error| match error {
-        ErrMode::Backtrack(_) => {
-            let left = lexis::left(input);
-            ErrMode::Cut(Fault { at, reason: foreign(left).unwrap_or(reason) })
-        }
-        cut => cut,
-    })
-}
-
-fn a_text(input: &mut Input<'_>) -> Read<Box<str>> {
-    expect(input, lexis::text, "a text in single quotes is expected here")
-}
-
 const A_VALUE: &str =
     "a value is expected here: a property, a number, a text in single quotes, TRUE, FALSE or NULL";
-
-/// What is wrong with what stands behind the expression (SQL-3).
-fn trailing(left: &str) -> &'static str {
-    let reason = match left.as_bytes() {
-        [b')', ..] => "there is no parenthesis that this one closes",
-        [b'-' | b'+', ..] => NO_ARITHMETIC,
-        _ => "AND, OR, a comparison or the end is expected here",
-    };
-    foreign(left).unwrap_or(reason)
-}
-
-/// What to write in the place of what is no word of this language.
-fn foreign(left: &str) -> Option<&'static str> {
-    match left.as_bytes() {
-        [b'!', b'=', ..] => Some("write <> for not equal"),
-        [b'=', ..] => Some("write = once for equal, and <=, >= and <> in one piece"),
-        [b'"' | b'`', ..] => Some("write texts in single quotes, and properties in none"),
-        [b'*' | b'/' | b'%', ..] => Some(NO_ARITHMETIC),
-        [b'|', b'|', ..] => Some("texts cannot be joined; write OR for conditions"),
-        [b'&', b'&', ..] => Some("write AND"),
-        _ => None,
-    }
-}
-
-const NO_ARITHMETIC: &str = "there is no arithmetic in this language";

@@ -1,20 +1,24 @@
 //! SQL92 expressions over a message's properties (SQL-1..17).
 //!
 //! ```text
-//! grammar(lexis part)   text to expression, with winnow; errors know their place
-//! expression            evaluated on the encoded properties, without allocating
-//! number like           how texts become numbers, and fit patterns
+//! grammar(part clause signs)(expect lexis)   text to expression, with winnow; errors know their place
+//! expression                                 evaluated on encoded properties, without allocating
+//! number(fraction) like                      how texts become numbers, and fit patterns
 //! ```
 //!
 //! The results are RocketMQ's, recorded in `tests/vectors/sql92.json`, oddities included: only a
 //! few of them, which would pass unnoticed, are errors here (docs/design.md).
 
+mod clause;
+mod expect;
 mod expression;
+mod fraction;
 mod grammar;
 mod lexis;
 mod like;
 mod number;
 mod part;
+mod signs;
 #[cfg(test)]
 mod tests;
 
