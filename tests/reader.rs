@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     run(&[
         ("a_reader_changes_nothing", changes_nothing),
         ("a_reader_follows_growth_roll_and_new_topics", follows),
+        ("a_reader_survives_what_the_owner_drops_and_recycles", survives_dropping),
         ("a_reader_sees_a_prefix_while_the_owner_sends", sees_a_prefix),
         ("a_reader_outlives_a_killed_owner_and_its_successor", outlives_the_owner),
         ("what_is_not_a_store_is_refused", refuses),
@@ -52,6 +53,7 @@ fn own(dir: &Path) {
                     sequence += 1;
                 }
             }
+            ["drop"] => drop(broker.drop_before(broker.stats().log_end).unwrap()),
             ["close"] => broker.close().unwrap(),
             _ => panic!("{line}"),
         }
@@ -162,6 +164,35 @@ fn follows() -> Result<(), Ignored> {
     assert!(Reader::verify(dir.path()).unwrap().is_sound());
     owner.tell("close");
     assert_eq!(read(&Reader::open(dir.path()).unwrap(), "t"), read(&reader, "t"));
+    Ok(())
+}
+
+fn survives_dropping() -> Result<(), Ignored> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut owner = Owner::start(dir.path());
+    owner.tell("topic t");
+    owner.tell("send t 300");
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let mut idle = Reader::open(dir.path()).unwrap();
+    let queue = QueueId::new("t", 0);
+    let held = reader.pull(&queue, 0, 64).unwrap().messages;
+    let bodies: Vec<_> = held.iter().map(|delivery| delivery.body().to_vec()).collect();
+    for _ in 0..12 {
+        owner.tell("drop");
+        let end = owner.tell("send t 300");
+        // What was seen stays readable until the next refresh, and what was read for good.
+        assert!(reader.refresh().unwrap());
+        read(&reader, "t");
+        assert_eq!(reader.log_end(), end);
+        assert!(reader.min_offset(&queue).unwrap() > 0);
+        read(&idle, "t");
+        assert!(held.iter().map(|delivery| delivery.body()).eq(&bodies));
+    }
+    // The one that was left behind catches up.
+    idle.refresh().unwrap();
+    assert_eq!(read(&idle, "t"), read(&reader, "t"));
+    assert_eq!(idle.min_offset(&queue).unwrap(), reader.min_offset(&queue).unwrap());
+    assert!(Reader::verify(dir.path()).unwrap().is_sound());
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use crate::error::Result;
 use crate::storage::Storage;
 use crate::sync::Arc;
 
-const FILE: &str = "meta/flushed";
-const KIND: [u8; 4] = *b"flsh";
+pub(super) const FILE: &str = "meta/flushed";
+pub(super) const KIND: [u8; 4] = *b"flsh";
 
 /// How far the log was known to be durable, and in which life of the machine: what recovery needs
 /// to tell a torn tail from damage.

@@ -281,9 +281,9 @@ impl Store {
             retainer: Alarm::new(),
         };
         store.report.lowered = store.lower_offsets()?;
-        store.checkpoint.lock().position = checkpoint;
+        store.checkpoint.lock().position = checkpoint.unwrap_or(0);
         let interval = matches!(store.config.flush, Flush::Every(_));
-        if store.report.is_plain_kill() && interval {
+        if store.report.is_plain_kill() && interval && checkpoint.is_some() {
             // Nothing was changed, and a kill has lost nothing: what was read is flushed like what
             // is sent from now on, at the next interval.
             store.mark.lock().set(durable.min(end))?;

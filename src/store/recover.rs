@@ -19,7 +19,7 @@ use super::offsets::Offsets;
 use super::rebuild::{Misfit, Rebuild};
 use super::record::{ALIGN, HEADER, filler, u64_at};
 use super::report::{Boot, RecoveryReport};
-use super::salvage::{Salvage, Salvaged};
+use super::salvage::{self, Salvage, Salvaged};
 use super::scan::{Behind, End, Found, RawFile, behind, name_at, open_files, replay, verify};
 use super::slots::Slots;
 use super::tail::Tail;
@@ -46,8 +46,8 @@ pub(crate) struct Recovered {
     pub(crate) mark: FlushedMark,
     /// The position below which everything had been made durable before.
     pub(crate) durable: u64,
-    /// The position of the last checkpoint.
-    pub(crate) checkpoint: u64,
+    /// The position of the last checkpoint, if there is one.
+    pub(crate) checkpoint: Option<u64>,
     pub(crate) report: RecoveryReport,
 }
 
@@ -67,8 +67,12 @@ pub(crate) fn recover(
         Err(crate::Error::Corrupt { reason, .. }) => (None, Some(reason)),
         Err(other) => return Err(other),
     };
+    let kept = match config.recovery {
+        Recovery::Strict => Vec::new(),
+        Recovery::Salvage => salvage::marks(&**storage, store_id)?,
+    };
     let (mark, flushed) = FlushedMark::open(storage, store_id)?;
-    let mut report = RecoveryReport { boot: Boot::of(&**storage, flushed), ..Default::default() };
+    let mut report = RecoveryReport::new(Boot::of(&**storage, flushed), kept);
     let flushed = flushed.unwrap_or(Flushed { position: 0, same_boot: false });
     let (topics, known_topics) = Topics::open(storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
@@ -107,9 +111,12 @@ pub(crate) fn recover(
             files
         }
     };
-    let clean = clean_end(&**storage, store_id)?.filter(|end| {
-        known.is_some_and(|known| *end == known.position) && !record_at(store_id, &mut raw, *end)
-    });
+    let clean = clean_end(&**storage, store_id)?
+        .filter(|end| known.is_some_and(|known| *end == known.position));
+    let clean = match clean {
+        Some(end) if !record_at(&**storage, store_id, &mut raw, end)? => Some(end),
+        _ => None,
+    };
     report.clean = clean.is_some();
 
     let (rebuild, behind) = (Rebuild::default(), Behind::Nothing);
@@ -132,9 +139,11 @@ pub(crate) fn recover(
         Some(end) => reading.clean_end(end)?,
         None => reading.verify(checkpoint.position, flushed, known_end)?,
     };
-    let with_index = match config.rebuild {
-        true => Err(Misfit("asked for")),
-        false => reading.with_index(&checkpoint, clean.is_some(), &end)?,
+    let with_index = match config.recovery {
+        _ if config.rebuild => Err(Misfit("asked for")),
+        // Damage of the index can be a lie that nothing gives away.
+        Recovery::Salvage => Err(Misfit("a salvage relies on the log alone")),
+        Recovery::Strict => reading.with_index(&checkpoint, clean.is_some(), &end)?,
     };
     let arena = match with_index {
         Ok(arena) => arena,
@@ -168,7 +177,7 @@ pub(crate) fn recover(
     }
     topics.insert(&mut topics.changes(), topics_found);
     topics.changes().skip_to(next_incarnation);
-    let (durable, checkpoint) = (known_end, checkpoint.position);
+    let (durable, checkpoint) = (known_end, is_known.then_some(checkpoint.position));
     Ok(Recovered {
         store_id,
         log,
@@ -423,9 +432,15 @@ fn seal(store_id: u64, base: u64, writer: &mut SegmentWriter) {
 }
 
 /// Whether a sound record follows at `position`: then a clean mark there is out of date.
-fn record_at(store_id: u64, raw: &mut [RawFile], position: u64) -> bool {
-    let file = raw.iter_mut().find(|file| position < file.end());
-    file.is_some_and(|file| file.sound(store_id, position.max(file.first())).is_ok())
+fn record_at(
+    storage: &dyn Storage,
+    store_id: u64,
+    raw: &mut [RawFile],
+    position: u64,
+) -> Result<bool> {
+    let Some(file) = raw.iter_mut().find(|file| position < file.end()) else { return Ok(false) };
+    let position = position.max(file.first());
+    Ok(file.begins(storage, position)? && file.sound(store_id, position).is_ok())
 }
 
 /// The id of the store; a new one in an empty directory.

@@ -102,13 +102,20 @@ pub struct LoweredOffset {
 }
 
 impl RecoveryReport {
+    /// The report of an open that has set files aside, if it had to.
+    pub(super) fn new(boot: Boot, kept: Vec<PathBuf>) -> Self {
+        let damage = if kept.is_empty() { Damage::None } else { Damage::Corrupt };
+        Self { boot, kept, damage, ..Self::default() }
+    }
+
     /// Notes what a salvage has done.
     pub(super) fn salvaged(&mut self, found: Salvaged) {
         let Salvaged { lost, kept, records, bytes, begun } = found;
         if begun {
             self.damage = Damage::Corrupt;
         }
-        (self.salvaged, self.kept) = (lost, kept);
+        self.salvaged = lost;
+        self.kept.extend(kept);
         (self.records_scanned, self.bytes_scanned) = (records, bytes);
     }
 

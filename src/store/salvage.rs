@@ -10,11 +10,13 @@
 use super::checkpoint::{Checkpoint, unmark_clean};
 use super::cut;
 use super::files::{HEAD, corrupt, io_error};
-use super::flushed_mark::Flushed;
+use super::flushed_mark::{self, Flushed};
 use super::index_arena;
 use super::log_file::{self, Place, file_name};
 use super::record::{HEADER, lost};
+use super::recover::{NEXT_BASE, NEXT_BASE_KIND};
 use super::scan::{Behind, RawFile, behind, verify};
+use super::slots::Slots;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use std::ops::Range;
@@ -24,6 +26,19 @@ use std::path::PathBuf;
 const STAND_IN: u64 = (HEAD + HEADER) as u64;
 /// Bytes of the smallest file that a log is made of.
 const SMALLEST: u64 = 64 << 10;
+
+/// Sets the marks aside that recovery can do without, if they cannot be read: without the flushed
+/// mark it is more lenient, and bases go on behind all files that are there.
+pub(crate) fn marks(storage: &dyn Storage, store_id: u64) -> Result<Vec<PathBuf>> {
+    let mut kept = Vec::new();
+    for (name, kind) in [(flushed_mark::FILE, flushed_mark::KIND), (NEXT_BASE, NEXT_BASE_KIND)] {
+        match Slots::read(storage, name, kind, store_id) {
+            Err(Error::Corrupt { .. }) => kept.push(cut::set_aside(storage, name)?),
+            read => drop(read?),
+        }
+    }
+    Ok(kept)
+}
 
 /// A salvage under way, and what it has found.
 pub(crate) struct Salvage<'a> {
@@ -71,7 +86,11 @@ impl Salvage<'_> {
             let before = placed.last().map_or(min_position.unwrap_or(0), |last| last.end);
             placed.extend(self.file(base, before)?);
         }
-        let mut end = min_position.or(placed.first().map(|file| file.after)).unwrap_or(0);
+        let known_end = self.known_end();
+        // Without a checkpoint the log begins where its first file says, unless more was known.
+        let fits = |after: &u64| known_end == 0 || *after <= known_end;
+        let first = placed.first().map(|file| file.after).filter(fits);
+        let mut end = min_position.or(first).unwrap_or(0);
         for file in &placed {
             if file.after > end {
                 let store_ms = self.first_store_ms(file.base)?;
@@ -79,12 +98,10 @@ impl Salvage<'_> {
             }
             end = file.end;
         }
-        let known_end = self.known_end();
         if known_end > end {
             // No file had a base above it.
             let behind = self.next_base.max(known_end).max(end + STAND_IN);
-            let store_ms = self.checkpoint.map_or(0, |checkpoint| checkpoint.last_store_ms);
-            self.stand_in(end, behind, store_ms)?;
+            self.stand_in(end, behind, self.last_store_ms())?;
         }
         Ok(())
     }
@@ -93,7 +110,7 @@ impl Salvage<'_> {
     pub(crate) fn records(&mut self, files: &mut [RawFile]) -> Result<()> {
         let mut damage = Vec::new();
         let mut from = files.first().map_or(0, RawFile::first);
-        let mut last_store_ms = 0;
+        let mut last_store_ms = self.last_store_ms();
         loop {
             let end = verify(self.store_id, files, from);
             self.found.records += end.records;
@@ -145,6 +162,10 @@ impl Salvage<'_> {
         Ok(())
     }
 
+    fn last_store_ms(&self) -> u64 {
+        self.checkpoint.map_or(0, |checkpoint| checkpoint.last_store_ms)
+    }
+
     fn known_end(&self) -> u64 {
         self.flushed.position.max(self.checkpoint.map_or(0, |checkpoint| checkpoint.position))
     }
@@ -154,7 +175,7 @@ impl Salvage<'_> {
     fn file(&mut self, base: u64, before: u64) -> Result<Option<Placed>> {
         let name = file_name(base);
         let mut raw = RawFile::open(self.storage, base)?;
-        let head = match raw.as_mut().map(|raw| raw.head(self.storage)) {
+        let head = match raw.as_ref().map(|raw| raw.head(self.storage)) {
             Some(Err(error @ Error::Version { .. })) => return Err(error),
             Some(Ok(head)) if head.store_id == self.store_id && head.number == base => Some(head),
             _ => None,
@@ -171,6 +192,7 @@ impl Salvage<'_> {
         }
         let bytes = raw.as_mut().map_or_else(Vec::new, |raw| raw.bytes(base).to_vec());
         let used = raw.is_some_and(|mut raw| raw.is_used(self.store_id));
+        let made_ms = head.map_or(0, |head| head.made_ms);
         let (after, wanted) = match head {
             Some(head) => (head.after, head.size),
             None if used && size == STAND_IN => (before, size),
@@ -189,19 +211,20 @@ impl Salvage<'_> {
             self.found.kept.extend(cut::keep(self.storage, base, &kept[..HEAD.min(kept.len())])?);
         }
         self.begin()?;
-        let place = Place { store_id: self.store_id, base, after, made_ms: 0 };
+        let place = Place { store_id: self.store_id, base, after, made_ms };
         log_file::replace(self.storage, place, wanted, kept.get(HEAD..).unwrap_or_default())?;
         Ok(Some(Placed { after, base, end: base + wanted }))
     }
 
-    /// The store time of the first sound record of a file, in milliseconds; 0 if it holds none.
+    /// The store time of the first sound record of a file, in milliseconds; that of the checkpoint if
+    /// it holds none.
     fn first_store_ms(&self, base: u64) -> Result<u64> {
         let raw = RawFile::open(self.storage, base)?;
         let first = |mut raw: RawFile| {
             let from = raw.first();
             raw.find(self.store_id, from, |_| true).map(|record| record.store_ms())
         };
-        Ok(raw.and_then(first).unwrap_or(0))
+        Ok(raw.and_then(first).unwrap_or(self.last_store_ms()))
     }
 
     /// Puts a small file where those from `after` to `end` are missing.

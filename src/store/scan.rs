@@ -19,6 +19,8 @@ pub(crate) struct RawFile {
     /// The end of the file before it.
     after: u64,
     pub(crate) made_ms: u64,
+    /// Its first bytes, a head if it is long enough.
+    front: Vec<u8>,
     pub(crate) carver: Carver,
 }
 
@@ -48,14 +50,29 @@ impl RawFile {
         if size == 0 {
             return Ok(None);
         }
+        // By a call: at a look into a mapping the system reads megabytes around it.
+        let mut front = vec![0; HEAD.min(usize::try_from(size).unwrap_or(HEAD))];
+        file.read_at(0, &mut front).map_err(|e| failed("read", e))?;
         let carver = Carver::new(file.map().map_err(|e| failed("map", e))?);
-        Ok(Some(Self { base, after: 0, made_ms: 0, carver }))
+        Ok(Some(Self { base, after: 0, made_ms: 0, front, carver }))
+    }
+
+    /// Whether the header of a record seems to stand at `position`, looked at by a call as well.
+    pub(crate) fn begins(&self, storage: &dyn Storage, position: u64) -> Result<bool> {
+        let name = file_name(self.base);
+        let mut header = [0; HEADER];
+        if self.end().saturating_sub(position) < HEADER as u64 {
+            return Ok(false);
+        }
+        let read = storage.open(&name);
+        let read = read.and_then(|file| file.read_at(position - self.base, &mut header));
+        read.map_err(|e| io_error(storage, "read", &name, e))?;
+        Ok(names_position(&header, position))
     }
 
     /// What its head says.
-    pub(crate) fn head(&mut self, storage: &dyn Storage) -> Result<Head> {
-        let (name, base) = (file_name(self.base), self.base);
-        Head::decode(storage, &name, KIND, self.bytes(base))
+    pub(crate) fn head(&self, storage: &dyn Storage) -> Result<Head> {
+        Head::decode(storage, &file_name(self.base), KIND, &self.front)
     }
 
     pub(crate) fn end(&self) -> u64 {
@@ -203,15 +220,15 @@ pub(crate) fn open_files(
         };
         let damaged = |at, reason| Err(corrupt(storage, &name, at, reason));
         // Nothing can be mapped of an empty file.
-        let mut raw = RawFile::open(storage, base)?;
+        let raw = RawFile::open(storage, base)?;
         let end = raw.as_ref().map_or(base, RawFile::end);
         let size = end - base;
         if min_position.is_some_and(|min| base < min && end <= min) {
             found.leftovers.push(name);
             continue;
         }
-        let bytes = raw.as_mut().map_or(&[][..], |raw| raw.bytes(base));
-        match Head::decode(storage, &name, KIND, bytes) {
+        let front = raw.as_ref().map_or(&[][..], |raw| &raw.front);
+        match Head::decode(storage, &name, KIND, front) {
             Ok(head) if head.store_id != store_id => {
                 return damaged(base + 16, "the file belongs to another store");
             }
@@ -241,7 +258,7 @@ pub(crate) fn open_files(
         return Err(corrupt(storage, &file_name(first.base), first.base, reason));
     }
     // Between the first and the last there is no gap.
-    let begins = files.first().is_some_and(|f| min_position.is_some() || f.base < known_end);
+    let begins = files.first().is_some_and(|f| min_position.is_some() || f.after < known_end);
     let ends = files.last().is_some_and(|f| f.end() >= known_end);
     if known_end > 0 && !(begins && ends) {
         let reason = "the log file with this position is missing";

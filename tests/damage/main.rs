@@ -170,6 +170,55 @@ fn stray_files() {
     tally.finish("stray files");
 }
 
+/// The log in every condition, and what is derived from it.
+#[test]
+fn b_003_a_salvage_opens_whatever_has_become_of_the_log() {
+    let mut random = Random(9);
+    let (mut opened, mut lost, mut wrong) = (0, 0, Vec::new());
+    for (sample, other) in SAMPLES.iter().zip(&*OTHERS) {
+        let others = other.files();
+        let derived = ["commitlog/", "index/", "keys/", "meta/checkpoint", "meta/flushed"];
+        let is_derived = |name: &String| derived.iter().any(|start| name.starts_with(start));
+        for (file, content) in sample.files().into_iter().filter(|(name, _)| is_derived(name)) {
+            let full = content.len();
+            let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            let mut variants: Vec<(String, Range<u64>, Option<Vec<u8>>)> = Vec::new();
+            let step = used.saturating_sub(HEAD).div_ceil(FLIPS / 2).max(1);
+            let behind =
+                (HEAD..used).step_by(step).map(|at| at + random.below(step as u64) as usize);
+            for at in (0..HEAD.min(full)).step_by(5).chain(behind).filter(|at| *at < full) {
+                let mut flipped = content.clone();
+                flipped[at] ^= 1 << (at % 8);
+                variants.push((format!("byte {at}"), at as u64..at as u64 + 1, Some(flipped)));
+            }
+            for length in [0, 1, 64, used / 2, used.saturating_sub(1), full - 1] {
+                let cut = content[..length.min(full)].to_vec();
+                variants.push((format!("cut at {length}"), length as u64..u64::MAX, Some(cut)));
+            }
+            let noise = content.iter().map(|_| random.next() as u8).collect();
+            let all = 0..u64::MAX;
+            variants.push(("noise".to_owned(), all.clone(), Some(noise)));
+            variants.push(("zeroes".to_owned(), all.clone(), Some(vec![0; full])));
+            variants.push(("gone".to_owned(), all.clone(), None));
+            let foreign = others.get(&file).map(|bytes| Some(bytes.clone()));
+            variants.extend(foreign.map(|bytes| ("of another store".to_owned(), all, bytes)));
+            for (what, bytes, content) in variants {
+                let damage = Damage { file: file.clone(), what, bytes };
+                let salvaged = sample.salvaged(&damage, |path| match &content {
+                    Some(content) => fs::write(path, content).unwrap(),
+                    None => fs::remove_file(path).unwrap(),
+                });
+                match salvaged {
+                    Ok(count) => (opened, lost) = (opened + 1, lost + count),
+                    Err(what) => wrong.push(what),
+                }
+            }
+        }
+    }
+    println!("salvage: {opened} stores right, {lost} messages lost with what was damaged");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// Counts outcomes by file and kind.
 #[derive(Default)]
 struct Tally {

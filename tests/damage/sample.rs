@@ -1,7 +1,8 @@
 //! A small store, what was sent to it, and whether a copy of it that was damaged is still right.
 
 use rocklet::{
-    Broker, Delivery, Error, Filter, Flush, LoweredOffset, Message, PullConsumer, QueueId,
+    Broker, BrokerBuilder, Delivery, Error, Filter, Flush, LoweredOffset, Message, PullConsumer,
+    QueueId, Reader, Recovery,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -154,6 +155,66 @@ impl Sample {
         })
     }
 
+    /// Salvages a copy of the store that `change` has damaged: what was not hit is there, what is
+    /// missing was reported, and afterwards nothing is wrong with it. Returns how many messages
+    /// are lost.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn salvaged(
+        &self,
+        damage: &Damage,
+        change: impl FnOnce(&Path),
+    ) -> Result<usize, String> {
+        let copied = folder();
+        let dir = copied.path();
+        copy(self.folder.path(), dir);
+        change(&dir.join(&damage.file));
+        let salvaged = catch_unwind(AssertUnwindSafe(|| {
+            let broker = match builder(dir).recovery(Recovery::Salvage).open() {
+                Ok(broker) => broker,
+                // Another version is not for this one to put right.
+                Err(Error::Version { .. }) => return 0,
+                Err(error) => panic!("{error}"),
+            };
+            let found = found(&broker);
+            for (place, read) in &found {
+                assert_eq!(self.sent.get(place), Some(read), "{place:?}");
+            }
+            let lost = broker.recovery_report().lost;
+            let missing = self.sent.iter().filter(|(place, _)| !found.contains_key(place));
+            let mut count = 0;
+            for (place, sent) in missing {
+                count += 1;
+                let in_batch = self.last.contains(&sent.position);
+                let batch_is_hit = self.sent.values().any(|sent| {
+                    self.last.contains(&sent.position) && self.hits(damage, sent.position)
+                });
+                let hit = self.hits(damage, sent.position) || in_batch && batch_is_hit;
+                assert!(hit, "{place:?} was not damaged, and is lost");
+                let (topic, queue, offset) = place;
+                let known = lost.iter().any(|lost| {
+                    (&lost.topic, lost.queue) == (topic, *queue)
+                        && (lost.from..lost.to).contains(offset)
+                });
+                // Behind the last checkpoint nothing says what was at the end.
+                assert!(known || !self.clean, "{place:?} is lost, and nobody says so");
+            }
+            broker.close().unwrap();
+            let checked = Reader::verify(dir).unwrap();
+            assert!(checked.is_sound(), "{checked}");
+            let broker = open(dir).unwrap();
+            assert!(broker.recovery_report().clean);
+            assert_eq!(self::found(&broker), found);
+            count
+        }));
+        salvaged.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            let state = if self.clean { "closed" } else { "killed" };
+            format!("{} of a {state} store, {}: {text}", damage.file, damage.what)
+        })
+    }
+
     fn examine(&self, broker: Broker, dir: &Path, damage: &Damage) -> Outcome {
         let outcome = self.read(&broker, dir, damage);
         let lost = matches!(outcome, Outcome::Cut | Outcome::Gone);
@@ -278,8 +339,36 @@ impl Sample {
 }
 
 fn open(dir: &Path) -> rocklet::Result<Broker> {
+    builder(dir).open()
+}
+
+fn builder(dir: &Path) -> BrokerBuilder {
     let builder = Broker::builder(dir).segment_bytes(SEGMENT).auto_create_queues(2);
-    builder.flush(Flush::Every(Duration::from_secs(3600))).open()
+    builder.flush(Flush::Every(Duration::from_secs(3600)))
+}
+
+/// All that is there, with gaps passed over.
+fn found(broker: &Broker) -> BTreeMap<Place, Sent> {
+    let reader = broker.pull_consumer("reading").subscribe("none", Filter::ALL).unwrap();
+    let reader = reader.start().unwrap();
+    let mut found = BTreeMap::new();
+    for topic in broker.topics() {
+        for queue in broker.queues(&topic).unwrap() {
+            let mut offset = broker.min_offset(&queue).unwrap();
+            while offset < broker.max_offset(&queue).unwrap() {
+                let pull = reader.pull(&queue, offset, 32).unwrap();
+                for delivery in &pull.messages {
+                    look_at_everything(&delivery);
+                    let place = (topic.clone(), queue.queue(), delivery.offset());
+                    let (position, body) = (delivery.position(), delivery.body().to_vec());
+                    found.insert(place, Sent { position, body });
+                }
+                assert!(pull.next > offset);
+                offset = pull.next;
+            }
+        }
+    }
+    found
 }
 
 fn commit(

@@ -281,6 +281,7 @@ fn damaged_metadata_is_derived_again_or_refused_by_name() {
     derived_or_refused(closed.path(), "CLEAN", true);
 }
 
+// After a clean close the end is named, not searched for, unless something stands there (STORE-44).
 #[test]
 fn a_clean_mark_that_is_out_of_date_is_no_mark() {
     let dir = tempfile::tempdir().unwrap();

@@ -23,6 +23,7 @@ fn busy() -> (tempfile::TempDir, Contents) {
     (dir, expected)
 }
 
+// (STORE-43)
 #[test]
 fn b_007_missing_and_damaged_index_files_are_rebuilt_exactly() {
     let (dir, expected) = busy();
@@ -66,6 +67,7 @@ fn b_007_missing_and_damaged_index_files_are_rebuilt_exactly() {
     }
 }
 
+// The checkpoint is behind all that is derived, and entries beyond the log go (STORE-41, STORE-46).
 #[test]
 fn b_011_an_index_older_or_newer_than_the_log_is_put_right() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,6 +3,7 @@
 use super::faulty::{Call, Faulty};
 use super::*;
 
+// All that has to be loaded comes back, in the order that its parts need (STORE-42, STORE-48).
 #[test]
 fn messages_are_there_after_a_close_and_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
@@ -23,6 +24,7 @@ fn messages_are_there_after_a_close_and_after_a_kill() {
     }
 }
 
+// Read on from the checkpoint, and nothing is behind before an open returns (STORE-45, STORE-47).
 #[test]
 fn a_copy_taken_at_any_moment_opens_with_everything_sent_until_then() {
     let dir = tempfile::tempdir().unwrap();

@@ -281,7 +281,7 @@ fn a_sound_directory_and_a_torn_tail_are_what_they_are_to_a_strict_open() {
     let copy = copy_of(sample.dir.path());
     let store = salvage(copy.path());
     let report = store.report();
-    assert!(report.clean && report.damage == Damage::None && report.index_rebuilt.is_none());
+    assert!(report.damage == Damage::None && report.kept.is_empty() && report.lost.is_empty());
     assert!(report.records_scanned >= 400);
     assert!(found(&store) == sample.found);
     let topic = store.topics.get("t").unwrap();
@@ -315,5 +315,33 @@ fn a_search_by_time_passes_over_what_is_lost() {
         let at = store.offset_at(&queue, sample.sent[nth].store_ms, Edge::AtOrAfter).unwrap();
         assert!(at <= sample.sent[nth].offset);
         assert!(at == 0 || times[at as usize - 1] < sample.sent[nth].store_ms);
+    }
+}
+
+#[test]
+fn marks_that_cannot_be_read_are_set_aside() {
+    let sample = Sample::new();
+    let next = sample.sent[399].position;
+    for name in ["meta/flushed", "meta/next_base"] {
+        for damage in 0..3 {
+            let copy = copy_of(sample.dir.path());
+            let path = copy.path().join(name);
+            match damage {
+                0 => change(&path, 20, |rest| rest[0] ^= 1),
+                1 => std::fs::write(&path, b"").unwrap(),
+                _ => std::fs::write(&path, [7; 4096]).unwrap(),
+            }
+            assert!(try_open(copy.path()).is_err());
+            let bytes = std::fs::read(&path).unwrap();
+            let store = salvage(copy.path());
+            let report = store.report().clone();
+            assert_eq!((report.damage, report.kept.len()), (Damage::Corrupt, 1));
+            assert_eq!(std::fs::read(&report.kept[0]).unwrap(), bytes);
+            assert!(found(&store) == sample.found);
+            let topic = store.topics.get("t").unwrap();
+            assert!(send(&store, &topic, 0, 1).position > next);
+            kill(store);
+            assert_eq!(open(copy.path()).report().damage, Damage::None);
+        }
     }
 }
