@@ -13,7 +13,7 @@
 use super::fixture::{Log, RECORD, letter_of};
 use super::{ORDERS, explore, race};
 use crate::store::model::{Disposal, HEAD, HEADER, Limits};
-use crate::store::{FetchStatus, Record, Select};
+use crate::store::{Delivery, FetchStatus, Select};
 use crate::sync::Arc;
 use std::collections::BTreeSet;
 
@@ -53,8 +53,8 @@ impl Select for All {
     fn by_hash(&self, _: i32) -> bool {
         true
     }
-    fn by_record(&self, record: &Record<'_>) -> bool {
-        letter_of(record);
+    fn by_message(&self, message: &Delivery<'_>) -> bool {
+        letter_of(message.record());
         true
     }
 }

@@ -12,7 +12,7 @@ use super::topics::Topics;
 use super::{STORE_KIND, STORE_NAME, Store, StoreConfig};
 use crate::error::{Error, Result};
 use crate::storage::{Staging, Storage};
-use crate::sync::Arc;
+use crate::sync::{Arc, Counted};
 use std::path::Path;
 
 impl Store {
@@ -88,7 +88,7 @@ impl Store {
 }
 
 /// Copies what a log file holds below `end`.
-fn copy(file: &Arc<LogFile>, to: &dyn Storage, place: Place, end: u64) -> Result<()> {
+fn copy(file: &Counted<LogFile>, to: &dyn Storage, place: Place, end: u64) -> Result<()> {
     let used = (end.min(file.end()) - file.base) as usize;
     // All of it is published: the end was read later.
     let content = file.segment.read(HEAD..used.max(HEAD)).unwrap_or_default();

@@ -21,7 +21,7 @@ use super::slots::Slots;
 use super::topics::Topics;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
-use crate::sync::Arc;
+use crate::sync::{Arc, Counted};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -132,7 +132,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn file(&mut self, follower: &Follower, file: &Arc<LogFile>, cut_at: &mut u64) {
+    fn file(&mut self, follower: &Follower, file: &Counted<LogFile>, cut_at: &mut u64) {
         let end = follower.position().min(file.end());
         let store_id = follower.store_id();
         let (mut position, mut batch) = (file.base + HEAD as u64, false);
@@ -168,7 +168,7 @@ impl Check<'_> {
     fn record(
         &mut self,
         follower: &Follower,
-        file: &Arc<LogFile>,
+        file: &Counted<LogFile>,
         record: &Record<'_>,
         cut_at: &mut u64,
     ) {
@@ -187,7 +187,7 @@ impl Check<'_> {
     fn message(
         &mut self,
         follower: &Follower,
-        file: &Arc<LogFile>,
+        file: &Counted<LogFile>,
         record: &Record<'_>,
         cut_at: u64,
     ) {

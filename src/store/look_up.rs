@@ -9,7 +9,7 @@ use super::record::{Kind, Record};
 use super::topics::Topic;
 use crate::error::Result;
 use crate::properties::Properties;
-use crate::sync::Arc;
+use crate::sync::Counted;
 use std::ops::RangeInclusive;
 
 impl Store {
@@ -79,7 +79,7 @@ impl Store {
         }
     }
 
-    fn detached(&self, file: &Arc<LogFile>, position: u64) -> Option<DetachedDelivery> {
+    fn detached(&self, file: &Counted<LogFile>, position: u64) -> Option<DetachedDelivery> {
         let mut messages = Deliveries::with_capacity(self.store_id, 1);
         messages.push(file, position);
         messages.get(0).map(|message| message.detach())
