@@ -18,6 +18,7 @@ mod broadcast_progress;
 mod event_count;
 mod fixture;
 mod group_commit;
+mod hand_over;
 mod in_flight_window;
 mod index_after_record;
 mod offset_commit;

@@ -336,7 +336,8 @@ impl fmt::Display for Error {
             }
             Self::NotDrained { queues } => write!(
                 f,
-                "listeners still hold {queues} queues; these are given back when they return"
+                "listeners are still running and hold {queues} queues; \
+                 these are given back when they return"
             ),
             Self::NoSuchGroup { group } => {
                 write!(f, "there is no group {group:?}; create it with create_group")

@@ -32,7 +32,7 @@ pub(crate) struct Core {
     background: Mutex<Vec<Runner>>,
     stopping: AtomicBool,
     changed: Signal,
-    /// Rung when consumers start, and when a rebalance has failed.
+    /// Rung when a member joins, and when a rebalance has failed.
     rebalancer: Arc<Alarm>,
     named: AtomicU64,
 }
@@ -58,6 +58,8 @@ pub(crate) struct Counters {
     pub(crate) failed_commits: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) expired: AtomicU64,
+    pub(crate) taken_over: AtomicU64,
+    pub(crate) late: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -163,8 +165,6 @@ impl Core {
         }
         consumers.running.retain(|known| known.strong_count() > 0);
         consumers.running.push(consumer);
-        drop(consumers);
-        self.rebalancer.ring();
         Ok(())
     }
 

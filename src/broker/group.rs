@@ -52,8 +52,9 @@ pub(crate) struct Group {
     label: Arc<str>,
     settings: Swap<GroupSettings>,
     state: Mutex<State>,
-    /// Rung when a rebalance has failed: it is tried again soon.
-    unbalanced: Arc<Alarm>,
+    /// Rung when a member joins, and when a rebalance has failed: whoever looks at the groups now
+    /// and then has to know.
+    rebalancer: Arc<Alarm>,
 }
 
 impl Group {
@@ -62,7 +63,7 @@ impl Group {
         number: u32,
         store: Arc<Store>,
         label: Arc<str>,
-        unbalanced: Arc<Alarm>,
+        rebalancer: Arc<Alarm>,
     ) -> Self {
         let settings = GroupSettings::decode(&store.groups.settings(name));
         Self {
@@ -72,7 +73,7 @@ impl Group {
             label,
             settings: Swap::new(settings),
             state: Mutex::new(Rank::Coordinator, State::default()),
-            unbalanced,
+            rebalancer,
         }
     }
 
@@ -120,6 +121,8 @@ impl Group {
         drop(state);
         // Not under the lock: with it goes a strategy of the user's.
         drop(replaced);
+        // Not before it is a member: a look that finds none waits for the next alarm.
+        self.rebalancer.ring();
         self.rebalance();
         Ok(())
     }
@@ -317,6 +320,11 @@ impl Group {
     /// How many members there are.
     pub(crate) fn members(&self) -> usize {
         self.state.lock().members.len()
+    }
+
+    /// How many queues wait until their owner has drained them.
+    pub(crate) fn draining(&self) -> usize {
+        self.state.lock().owners.values().filter(|owner| owner.draining).count()
     }
 
     /// How many rebalances left everything as it was, because the strategy failed.

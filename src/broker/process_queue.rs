@@ -30,6 +30,8 @@ struct Window<M> {
     opened: bool,
     revoked: bool,
     drained: bool,
+    /// The queue has another owner, though something was still in flight.
+    abandoned: bool,
 }
 
 /// What finishing or revoking led to.
@@ -73,6 +75,7 @@ impl<M> ProcessQueue<M> {
             opened: false,
             revoked: false,
             drained: false,
+            abandoned: false,
         };
         Self { state: Mutex::new(Rank::ProcessQueue, window) }
     }
@@ -175,6 +178,23 @@ impl<M> ProcessQueue<M> {
         window.advance(before)
     }
 
+    /// Waits no longer for what is in flight of a revoked queue: its next owner begins at the lowest
+    /// unfinished offset, and what is finished here counts no more. False if the queue has drained,
+    /// or is not revoked.
+    pub(crate) fn abandon(&self) -> bool {
+        let mut window = self.state.lock();
+        let waits = window.revoked && !window.drained;
+        if waits {
+            (window.drained, window.abandoned) = (true, true);
+        }
+        waits
+    }
+
+    /// Whether the queue has been given to another owner before all was finished.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.state.lock().abandoned
+    }
+
     /// The lowest unfinished offset.
     pub(crate) fn low(&self) -> u64 {
         self.state.lock().low
@@ -207,6 +227,11 @@ impl<M> Window<M> {
     }
 
     fn advance(&mut self, before: u64) -> Progress {
+        // The low end is where the next owner began: it does not move any more.
+        #[cfg(not(broken_late_progress))]
+        if self.abandoned {
+            return Progress::default();
+        }
         while self.finished.front() == Some(&true) {
             self.finished.pop_front();
             self.low += 1;
@@ -305,6 +330,21 @@ mod tests {
         assert_eq!(queue.wait_for_retry(), Progress::default());
         assert_eq!(queue.revoke(), Progress::default());
         assert_eq!(queue.finish(2, 10), Progress { commit: Some(1), drained: true });
+    }
+
+    #[test]
+    fn what_is_finished_late_in_an_abandoned_queue_counts_no_more() {
+        let queue = ProcessQueue::new(0);
+        let run = run(&[0, 1, 2]);
+        assert!(queue.register(&run, 3));
+        (0..2).for_each(|_| assert!(run.claims().claim().is_some()));
+        assert!(!queue.abandon(), "it is not revoked");
+        assert_eq!(queue.finish(1, 10), Progress::default());
+        assert_eq!(queue.revoke(), Progress::default());
+        assert!(queue.abandon() && !queue.abandon());
+        assert!(queue.is_abandoned());
+        assert_eq!(queue.finish(0, 10), Progress::default());
+        assert_eq!((queue.low(), queue.wait_for_retry()), (0, Progress::default()));
     }
 
     #[test]

@@ -49,6 +49,14 @@ pub struct Stats {
     pub dropped: u64,
     /// Queues that were begun anew because all workers of their consumer were busy for too long.
     pub expired: u64,
+    /// Queues that are to change hands, and wait until their listeners have returned, or until what
+    /// was polled is committed.
+    pub draining: usize,
+    /// Queues that changed hands while a listener was inside with a message of them, see
+    /// [`take_over_after`](crate::PushConsumerBuilder::take_over_after).
+    pub taken_over: u64,
+    /// Messages that were finished after their queue was taken over: the result was ignored.
+    pub late: u64,
     /// What the log takes, and what was dropped of it.
     pub retention: RetentionStats,
 }
@@ -78,6 +86,9 @@ impl Stats {
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
             dropped: core.counters.dropped.load(Ordering::Relaxed),
             expired: core.counters.expired.load(Ordering::Relaxed),
+            draining: groups.iter().map(|group| group.draining()).sum(),
+            taken_over: core.counters.taken_over.load(Ordering::Relaxed),
+            late: core.counters.late.load(Ordering::Relaxed),
             retention: core.store.retention_stats(),
         }
     }

@@ -287,7 +287,12 @@ impl Service {
     fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
         let counters = &self.core.counters;
-        let reason = match contain(|| self.listener.consume(delivery)) {
+        let answer = contain(|| self.listener.consume(delivery));
+        if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
+            counters.late.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let reason = match answer {
             Ok(Outcome::Success) => {
                 counters.delivered.fetch_add(1, Ordering::Relaxed);
                 let finished = queue.window.finish(offset, delivery.body().len());
@@ -362,6 +367,14 @@ impl Member for Service {
         if progress.drained && self.own_offsets.is_some() {
             self.drained(&queue);
             return None;
+        }
+        if let (false, Some(limit)) = (progress.drained, self.settings.take_over_after) {
+            let (service, queue) = (self.myself.clone(), Arc::downgrade(&queue));
+            self.core.timer.after(limit, move || {
+                if let (Some(service), Some(queue)) = (service.upgrade(), queue.upgrade()) {
+                    service.give_up(&queue);
+                }
+            });
         }
         progress.drained.then(|| {
             self.queues.lock().remove(id);

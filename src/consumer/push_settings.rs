@@ -26,6 +26,7 @@ pub struct PushSettings {
     pub(super) filter_retries: bool,
     pub(super) pull_expiry: Duration,
     pub(super) persist_interval: Duration,
+    pub(super) take_over_after: Option<Duration>,
 }
 
 impl Default for PushSettings {
@@ -45,6 +46,7 @@ impl Default for PushSettings {
             filter_retries: false,
             pull_expiry: Duration::from_secs(120),
             persist_interval: Duration::from_secs(5),
+            take_over_after: None,
         }
     }
 }
@@ -66,7 +68,9 @@ impl PushSettings {
         check_ms("error_delay in ms", self.error_delay, 1, DAY_MS)?;
         check_ms("retry_delay in ms", self.retry_delay, 1, DAY_MS)?;
         check_ms("pull_expiry in ms", self.pull_expiry, 1000, DAY_MS)?;
-        check_ms("persist_interval in ms", self.persist_interval, 1, DAY_MS)
+        check_ms("persist_interval in ms", self.persist_interval, 1, DAY_MS)?;
+        let take_over = self.take_over_after.unwrap_or(Duration::from_millis(1));
+        check_ms("take_over_after in ms", take_over, 1, DAY_MS)
     }
 }
 
@@ -158,6 +162,16 @@ impl ConsumerBuilder<PushSettings> {
         self
     }
 
+    /// Lets a queue that is to change hands go to its next owner after this time, 1 ms to 1 day,
+    /// even if a listener is still inside with a message of it. That message is then delivered
+    /// again, perhaps while the first listener goes on; what that one returns in the end is
+    /// ignored. By default the queue waits: nothing is delivered twice, and a listener that never
+    /// returns keeps its queue for ever.
+    pub fn take_over_after(mut self, time: Duration) -> Self {
+        self.own.take_over_after = Some(time);
+        self
+    }
+
     /// Keeps progress in a store of your own, see [`OffsetStore`].
     pub fn offset_store(mut self, store: impl OffsetStore + 'static) -> Self {
         self.plan.offsets = Some(Arc::new(store));
@@ -186,7 +200,7 @@ mod tests {
             Duration::from_millis(value as u64)
         }
         let day = 86_400_000;
-        let all: [(&str, Change, usize, usize); 13] = [
+        let all: [(&str, Change, usize, usize); 14] = [
             ("threads", |s, v| s.threads = v, 1, 1000),
             ("max_span", |s, v| s.max_span = v, 1, 65_535),
             ("queue_messages", |s, v| s.queue_messages = v, 1, 65_535),
@@ -200,6 +214,7 @@ mod tests {
             ("retry_delay in ms", |s, v| s.retry_delay = ms(v), 1, day),
             ("pull_expiry in ms", |s, v| s.pull_expiry = ms(v), 1000, day),
             ("persist_interval in ms", |s, v| s.persist_interval = ms(v), 1, day),
+            ("take_over_after in ms", |s, v| s.take_over_after = Some(ms(v)), 1, day),
         ];
         PushSettings::default().check().unwrap();
         for (parameter, change, least, most) in all {

@@ -105,6 +105,105 @@ fn reb_7_pq_11_queues_that_nobody_reads_are_begun_anew_and_repeat_nothing() {
 }
 
 #[test]
+fn a_queue_waits_for_a_hung_listener_until_it_is_taken_over() {
+    let clock = DrivenClock::new(1_700_000_000_000);
+    let scene = scene_with(|builder| builder.clock(&clock));
+    scene.broker.create_topic("t", 2).unwrap();
+    let (seen, door) = (Seen::default(), Door::default());
+    let start = |name: &str, hangs: bool| {
+        let (noted, inside) = (seen.clone(), door.clone());
+        let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap().name(name);
+        let builder = builder.threads(2).take_over_after(Duration::from_secs(60));
+        let listener = move |delivery: &rocklet::Delivery<'_>| {
+            noted.note(number(delivery));
+            if hangs && number(delivery) == 20 {
+                inside.pass();
+            }
+        };
+        builder.start(listener).unwrap()
+    };
+    let first = start("a", true);
+    fill(&scene.broker, "t", 0, 0..10);
+    fill(&scene.broker, "t", 1, 20..30);
+    wait_for("all but what hangs", || door.waiting() == 1 && scene.broker.stats().delivered == 19);
+    let second = start("b", false);
+    assert_eq!((second.assignment().len(), scene.broker.stats().draining), (0, 1));
+    (0..59).for_each(|_| clock.advance(Duration::from_secs(1)));
+    fill(&scene.broker, "t", 0, 10..20);
+    wait_for("the other queue", || committed(&scene.broker, "g", "t") == 20);
+    assert!(second.assignment().is_empty(), "it waits");
+    wait_for("the end of patience", || {
+        clock.advance(Duration::from_secs(1));
+        second.assignment() == [q("t", 1)]
+    });
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 30);
+    assert_eq!(first.assignment(), [q("t", 0)]);
+    let stats = scene.broker.stats();
+    assert_eq!((stats.draining, stats.taken_over, stats.late), (0, 1, 0));
+    assert_eq!(first.last_failure().unwrap(), "t/1 was given away, though 0 is not finished");
+    door.open();
+    wait_for("the late end", || scene.broker.stats().late == 1);
+    assert_eq!(committed(&scene.broker, "g", "t"), 30);
+    // Behind the hung one all of its queue was finished, and is delivered again with it.
+    assert!((20..30).all(|nth| seen.count(nth) == 2) && (0..20).all(|nth| seen.count(nth) == 1));
+}
+
+/// Listeners fail, panic and hang while members come and go.
+#[test]
+fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_flight() {
+    let scene = scene();
+    scene.broker.create_topic("t", 8).unwrap();
+    let (seen, hung) = (Seen::default(), AtomicU32::new(0));
+    let hung = Arc::new(hung);
+    let join = |name: &str| {
+        let (noted, hung) = (seen.clone(), hung.clone());
+        let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap().name(name);
+        let builder = builder.threads(1).take_over_after(Duration::from_millis(5));
+        let builder = builder.retry_delay(Duration::from_millis(1)).max_span(1);
+        let listener = move |delivery: &rocklet::Delivery<'_>| {
+            let nth = number(delivery);
+            noted.note(nth);
+            match nth % 50 {
+                7 if noted.count(nth) == 1 => panic!("planted"),
+                19 if noted.count(nth) == 1 => return Err("planted"),
+                31 if noted.count(nth) == 1 => {
+                    hung.fetch_add(1, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(15));
+                }
+                _ => {}
+            }
+            Ok(())
+        };
+        builder.start(listener).unwrap()
+    };
+    let messages = 2000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(&scene.broker.producer(), "t", 0..messages));
+        for nth in 0..4_u32 {
+            let join = &join;
+            scope.spawn(move || {
+                for round in 0..15 {
+                    let member = join(&format!("m{nth}-{round}"));
+                    std::thread::sleep(Duration::from_millis(u64::from(nth * 7 + round) % 30));
+                    drop(member);
+                }
+            });
+        }
+    });
+    let _last = join("last");
+    let total = u64::from(messages);
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == total);
+    let stats = scene.broker.stats();
+    assert!((0..messages).all(|nth| seen.has(nth)), "nothing is lost");
+    let deliveries: u64 = (0..messages).map(|nth| u64::from(seen.count(nth))).sum();
+    println!("{} taken over, {} late, {} failed", stats.taken_over, stats.late, stats.failed);
+    // One worker, a span of one: of each queue that was taken over at most a run was in flight.
+    let most = total + stats.failed + 32 * stats.taken_over;
+    assert!((total..=most).contains(&deliveries), "{deliveries} deliveries, at most {most}");
+    assert!(stats.late <= stats.taken_over);
+}
+
+#[test]
 fn alloc_4_alloc_5_strategies_that_leave_queues_to_nobody() {
     let scene = scene_with(|builder| builder.label("room1@a"));
     scene.broker.create_topic("t", 4).unwrap();

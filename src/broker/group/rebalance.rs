@@ -45,7 +45,7 @@ impl Group {
                 // The old assignment stays, but nothing is left to those who are gone.
                 Err(Failed) => {
                     state.failures += 1;
-                    self.unbalanced.ring();
+                    self.rebalancer.ring();
                     let State { target, members, .. } = &mut *state;
                     target.retain(|_, member| members.contains_key(member));
                 }

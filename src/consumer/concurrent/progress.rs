@@ -43,6 +43,16 @@ impl Service {
         }
     }
 
+    /// Gives a revoked queue back, though a listener is still inside with a message of it.
+    pub(super) fn give_up(&self, queue: &Arc<OwnedQueue>) {
+        if queue.window.abandon() {
+            self.core.counters.taken_over.fetch_add(1, Ordering::Relaxed);
+            let (id, low) = (&queue.owned.id, queue.window.low());
+            self.note_failure(format!("{id} was given away, though {low} is not finished"));
+            self.drained(queue);
+        }
+    }
+
     /// Gives a queue back that nobody works on any more: by a worker, if the user is to be asked
     /// to store its progress before.
     pub(super) fn drained(&self, queue: &Arc<OwnedQueue>) {
