@@ -110,7 +110,9 @@ impl Producer {
     /// let producer = broker.producer();
     /// let send = |nth: u8| producer.send_pending(&Message::new("orders", vec![nth]));
     /// let in_flight = (0..64).map(send).collect::<rocklet::Result<Vec<_>>>()?;
-    /// in_flight.iter().try_for_each(|sent| sent.wait())?;
+    /// for sent in &in_flight {
+    ///     sent.wait()?;
+    /// }
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -69,7 +69,7 @@ pub enum Damage {
     /// [`cut_at`](RecoveryReport::cut_at).
     Torn,
     /// Something else than a crash has changed the files: put right, and cut out where that was not
-    /// possible, see [`salvaged`](RecoveryReport::salvaged).
+    /// possible, see [`salvaged`](field@RecoveryReport::salvaged).
     Corrupt,
 }
 
