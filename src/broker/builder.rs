@@ -52,7 +52,7 @@ impl BrokerBuilder {
         Self {
             dir: dir.to_owned(),
             flush: Flush::Every(Duration::from_millis(500)),
-            max_unflushed_bytes: 256 << 20,
+            max_unflushed_bytes: 1 << 30,
             recovery: Recovery::Strict,
             segment_bytes: 64 << 20,
             max_body_bytes: MAX_BODY,
@@ -76,7 +76,7 @@ impl BrokerBuilder {
         self
     }
 
-    /// Sets how many bytes of the log may await a flush: 64 KiB to 1 TiB, 256 MiB by default. It is
+    /// Sets how many bytes of the log may await a flush: 64 KiB to 1 TiB, 1 GiB by default. It is
     /// what a loss of power can take, and what one flush writes, at most. A `send` that would add to
     /// more waits for a flush first; one message that is longer by itself is taken when nothing else
     /// awaits it.
