@@ -10,7 +10,7 @@
 //! Fails with: Causality violation
 //! Fails with: a reader saw an incomplete record
 
-use super::fixture::{RECORD, add_queue, draft, letter_of, outline, segment};
+use super::fixture::{RECORD, TARGET, add_queue, draft, letter_of, outline, segment};
 use super::{ORDERS, explore, race};
 use crate::store::model::{ConsumeQueue, LogFile, Tail};
 use crate::sync::{Arc, Mutex, Rank};
@@ -35,7 +35,7 @@ impl Log {
         let letters = [letter; 7];
         let outline = outline();
         let mut drafts = [draft(&outline, &letters)];
-        self.tail.lock().append(Some(self.queue.slot), &mut drafts, 0).unwrap();
+        self.tail.lock().append(Some(TARGET), &mut drafts, 0).unwrap();
     }
 
     /// What a consumer reads.

@@ -10,7 +10,7 @@
 //! Fails with: a reader saw an incomplete record
 //! Fails with: Causality violation
 
-use super::fixture::{RECORD, add_queue, draft, letter_of, outline, segment};
+use super::fixture::{RECORD, TARGET, add_queue, draft, letter_of, outline, segment};
 use super::{ORDERS, explore, race};
 use crate::store::model::{ConsumeQueue, LogFile, Tail};
 use crate::sync::{Arc, Mutex, Rank};
@@ -37,9 +37,9 @@ impl Log {
         let letters = [b'a', b'b', b'c'].map(|letter| [letter; 7]);
         let outline = outline();
         let [mut first, second, third] = letters.each_ref().map(|letter| draft(&outline, letter));
-        let slot = Some(self.queue.slot);
-        self.tail.lock().append(slot, std::slice::from_mut(&mut first), 0).unwrap();
-        self.tail.lock().append(slot, &mut [second, third], 0).unwrap();
+        let target = Some(TARGET);
+        self.tail.lock().append(target, std::slice::from_mut(&mut first), 0).unwrap();
+        self.tail.lock().append(target, &mut [second, third], 0).unwrap();
         String::new()
     }
 

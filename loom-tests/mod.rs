@@ -15,6 +15,7 @@
 
 mod append_read;
 mod broadcast_progress;
+mod close_and_read;
 mod event_count;
 mod fixture;
 mod group_commit;
@@ -30,6 +31,7 @@ mod pull_request_handoff;
 mod recycle;
 mod roll;
 mod run_claiming;
+mod topic_change;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

@@ -114,6 +114,13 @@ pub enum Error {
         /// The topic.
         topic: String,
     },
+    /// The topic's permission forbids it (MODEL-4).
+    NotPermitted {
+        /// The topic.
+        topic: String,
+        /// What may not be done: `sent to` or `consumed`.
+        action: &'static str,
+    },
     /// The topic has no such queue.
     NoSuchQueue {
         /// The topic.
@@ -307,6 +314,9 @@ impl fmt::Display for Error {
                 write!(f, "there is no topic {topic:?}; create it with create_topic")
             }
             Self::TopicExists { topic } => write!(f, "topic {topic:?} exists already"),
+            Self::NotPermitted { topic, action } => {
+                write!(f, "topic {topic:?} may not be {action}; update_topic can permit it")
+            }
             Self::NoSuchQueue { topic, queue, queues } => {
                 write!(
                     f,

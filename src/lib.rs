@@ -71,6 +71,7 @@ mod storage;
 mod store;
 mod string_hash;
 mod sync;
+mod topic_config;
 
 pub use broker::assign::{
     AssignStrategy, Assignment, Averagely, ByCircle, ByConfig, ConsistentHash, LabelledQueue,
@@ -99,6 +100,7 @@ pub use store::{
     Flush, LostMessages, LoweredOffset, Recovery, RecoveryReport, Retention, RetentionStats,
     Verification, Verify,
 };
+pub use topic_config::{Permission, TopicConfig};
 
 /// What the targets in `fuzz/` run.
 #[cfg(any(all(test, not(loom)), fuzzing))]

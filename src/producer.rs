@@ -85,7 +85,7 @@ impl Producer {
     ///
     /// # Errors
     /// Nothing was stored after `TooLarge`, `EmptyBody`, `Name`, `Property`, `NoSuchTopic`,
-    /// `NoSuchQueue` or `NoQueueChosen` (the message has to change), `DiskFull` (send again once
+    /// `NotPermitted`, `NoSuchQueue` or `NoQueueChosen` (the message has to change), `DiskFull` (send again once
     /// there is space), `Closed` or `Poisoned`. After `NotDurable` the message is stored, and
     /// perhaps delivered, but may not survive a loss of power.
     #[inline]
@@ -231,7 +231,8 @@ impl Producer {
             let queue = choose(topic).map_err(AppendError::Failed)?;
             Ok((append(topic, queue)?, queue))
         };
-        if let Some(topic) = self.first_topic.get().filter(|topic| *topic.name == *message.topic) {
+        let first = self.first_topic.get().filter(|topic| *topic.name == *message.topic);
+        if let Some(topic) = first.filter(|topic| topic.is_current()) {
             match place(topic) {
                 Ok(placed) => return Ok(placed),
                 Err(AppendError::Failed(error)) => return Err(error),
@@ -247,7 +248,7 @@ impl Producer {
             match placed {
                 Some(Ok(placed)) => return Ok(placed),
                 Some(Err(AppendError::Failed(error))) => return Err(error),
-                Some(Err(AppendError::Gone)) => {}
+                Some(Err(AppendError::Gone)) => core.store.topics.settle(),
                 None => {
                     message.validate_topic()?;
                     core.topic(&message.topic)?;
@@ -258,7 +259,8 @@ impl Producer {
 
     #[inline]
     fn choose(&self, message: &Message<'_>, topic: &Topic) -> Result<u16> {
-        let queues = topic.queues.len() as u16;
+        let ids = topic.writable()?;
+        let queues = ids.len() as u16;
         match &message.placement {
             Placement::RoundRobin => {
                 // Threads that share a producer may take the same turn now and then. That costs
@@ -270,8 +272,8 @@ impl Producer {
             Placement::Key(key) => Ok(queue_for(key, queues)),
             Placement::Queue(queue) if *queue < queues => Ok(*queue),
             Placement::Queue(queue) => Err(no_such_queue(topic, *queue)),
-            Placement::Select(select) => match contain(|| select(&topic.ids)) {
-                Ok(Some(id)) if topic.ids.contains(&id) => Ok(id.queue()),
+            Placement::Select(select) => match contain(|| select(ids)) {
+                Ok(Some(id)) if ids.contains(&id) => Ok(id.queue()),
                 Ok(Some(id)) if *id.topic() == *topic.name => Err(no_such_queue(topic, id.queue())),
                 Ok(Some(_)) => {
                     Err(Error::NoQueueChosen { reason: "the selector chose another topic's" })
@@ -351,5 +353,6 @@ fn receipt(core: &Core, appended: &Appended, queue: u16) -> Receipt {
 }
 
 fn no_such_queue(topic: &Topic, queue: u16) -> Error {
-    Error::NoSuchQueue { topic: topic.name.to_string(), queue, queues: topic.queues.len() as u16 }
+    let queues = topic.config.write_queues;
+    Error::NoSuchQueue { topic: topic.name.to_string(), queue, queues }
 }

@@ -4,7 +4,7 @@ use crate::consumer::Pull;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::storage::{Directory, Storage};
-use crate::store::{Follower, Verification, check};
+use crate::store::{Follower, Shape, Verification, check};
 use crate::sync::Arc;
 use std::path::Path;
 
@@ -68,7 +68,8 @@ impl Reader {
     /// The topics, sorted by name.
     #[must_use]
     pub fn topics(&self) -> Vec<String> {
-        let mut names: Vec<_> = self.follower.topics().map(|topic| topic.name.clone()).collect();
+        let mut names: Vec<_> =
+            self.follower.topics().map(|(_, name, _)| name.to_owned()).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -79,8 +80,8 @@ impl Reader {
     /// # Errors
     /// `NoSuchTopic`.
     pub fn queues(&self, topic: &str) -> Result<Vec<QueueId>> {
-        let (_, queues) = self.topic(topic)?;
-        Ok((0..queues).map(|queue| QueueId::new(topic, queue)).collect())
+        let (_, shape) = self.topic(topic)?;
+        Ok((0..shape.config.queues()).map(|queue| QueueId::new(topic, queue)).collect())
     }
 
     /// The offset of the first message that is stored in a queue.
@@ -116,17 +117,16 @@ impl Reader {
     }
 
     fn key(&self, queue: &QueueId) -> Result<(u32, u16)> {
-        let (incarnation, queues) = self.topic(queue.topic())?;
+        let (incarnation, Shape { queues, .. }) = self.topic(queue.topic())?;
         if queue.queue() < queues {
             return Ok((incarnation, queue.queue()));
         }
         Err(Error::NoSuchQueue { topic: queue.topic().to_owned(), queue: queue.queue(), queues })
     }
 
-    /// Incarnation and queues of a topic.
-    fn topic(&self, name: &str) -> Result<(u32, u16)> {
-        let last = self.follower.topics().filter(|topic| topic.name == name).last();
-        let last = last.map(|topic| (topic.incarnation, topic.queues));
+    fn topic(&self, name: &str) -> Result<(u32, Shape)> {
+        let named = self.follower.topics().filter(|(_, known, _)| *known == name);
+        let last = named.map(|(incarnation, _, shape)| (incarnation, shape)).last();
         last.ok_or_else(|| Error::NoSuchTopic { topic: name.to_owned() })
     }
 }

@@ -146,6 +146,7 @@ impl Browse {
                 let Some(queue) = self.queues.next() else {
                     return Ok(Deliveries::none(core.store.store_id()));
                 };
+                let _reading = core.reading()?;
                 let next = match self.from {
                     From::Start(start) => start.offset(&core.store, &queue)?,
                     From::Offset(offset) => offset,
@@ -158,9 +159,7 @@ impl Browse {
                 self.current = None;
                 continue;
             }
-            if core.is_closed() {
-                return Err(Error::Closed);
-            }
+            let _reading = core.reading()?;
             let most = most.min(usize::try_from(*end - *next).unwrap_or(usize::MAX));
             let fetch = core.fetch(queue, *next, most, usize::MAX, &self.filter)?;
             *next = fetch.next;

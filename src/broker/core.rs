@@ -9,11 +9,11 @@ use super::background::{Background, Runner};
 use super::filter::{Filter, Panicked};
 use super::group::Group;
 use super::hold::HoldTable;
+use super::readers::{Readers, Reading};
 use super::timer::Timer;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
-use crate::queue_id::QueueId;
-use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store, Topic};
+use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Alarm, Arc, Mutex, Rank, Signal, ThreadId, Weak, current_thread, spawn};
 use std::collections::BTreeMap;
@@ -25,6 +25,7 @@ pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
     pub(crate) hold: HoldTable,
     pub(crate) timer: Timer,
+    readers: Readers,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
     groups: Mutex<BTreeMap<String, Arc<Group>>>,
@@ -86,6 +87,7 @@ impl Core {
         let core = Arc::new(Self {
             store: Arc::new(store),
             hold: HoldTable::new(),
+            readers: Readers::new(),
             timer: Timer::new(clock),
             settings,
             counters: Counters::default(),
@@ -113,6 +115,14 @@ impl Core {
     /// Whether `close` has begun.
     pub(crate) fn is_closed(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Keeps the files while messages are read that no consumer owns.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn reading(&self) -> Result<Reading<'_>> {
+        self.readers.enter()
     }
 
     /// Runs `step`, and keeps the broker from closing meanwhile, and others from starting: members
@@ -168,51 +178,6 @@ impl Core {
         Ok(())
     }
 
-    /// The topic, made if it is new and first use may make topics (MODEL-18).
-    pub(crate) fn topic(&self, name: &str) -> Result<Arc<Topic>> {
-        if let Some(topic) = self.store.topics.get(name) {
-            return Ok(topic);
-        }
-        let queues = self.settings.auto_create_queues;
-        if queues == 0 {
-            return Err(Error::NoSuchTopic { topic: name.to_owned() });
-        }
-        match self.create_topic(name, queues) {
-            Ok(_) | Err(Error::TopicExists { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        self.existing(name)
-    }
-
-    /// The topic, if there is one.
-    pub(crate) fn existing(&self, name: &str) -> Result<Arc<Topic>> {
-        let topic = self.store.topics.get(name);
-        topic.ok_or_else(|| Error::NoSuchTopic { topic: name.to_owned() })
-    }
-
-    /// Makes a topic and gives its queues to the groups that wait for it.
-    pub(crate) fn create_topic(&self, name: &str, queues: u16) -> Result<Arc<Topic>> {
-        let Some(topic) = self.store.create_topic(name, queues)? else {
-            return Err(Error::TopicExists { topic: name.to_owned() });
-        };
-        let groups = self.groups();
-        groups.iter().filter(|group| group.subscribes(name)).for_each(|group| group.refresh());
-        Ok(topic)
-    }
-
-    /// A queue of an existing topic.
-    pub(crate) fn queue(&self, id: &QueueId) -> Result<(Arc<Topic>, Arc<ConsumeQueue>)> {
-        let topic = self.existing(id.topic())?;
-        match topic.queues.get(usize::from(id.queue())).cloned() {
-            Some(queue) => Ok((topic, queue)),
-            None => Err(Error::NoSuchQueue {
-                topic: id.topic().to_owned(),
-                queue: id.queue(),
-                queues: topic.queues.len() as u16,
-            }),
-        }
-    }
-
     /// Reads messages that pass `filter`, see [`Store::fetch`]. Its predicates run here: no lock
     /// may be held.
     pub(crate) fn fetch(
@@ -257,7 +222,8 @@ impl Core {
         drop(consumers);
         let inside = closing == Some(current_thread())
             || self.background.lock().iter().any(Runner::is_current)
-            || running.iter().any(|consumer| consumer.is_worker());
+            || running.iter().any(|consumer| consumer.is_worker())
+            || self.readers.is_inside();
         match (closing, inside) {
             (None, false) => self.finish(&running),
             (None, true) => {
@@ -305,6 +271,7 @@ impl Core {
         self.store.retainer.ring();
         let background = std::mem::take(&mut *self.background.lock());
         background.into_iter().for_each(Runner::end);
+        self.readers.close(self.clock());
         self.store.close()
     }
 

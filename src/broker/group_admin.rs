@@ -205,11 +205,12 @@ impl Core {
         let number = self.known_group(name)?;
         let topic = self.existing(topic)?;
         let mut moved = Vec::new();
-        for (id, queue) in topic.ids.iter().zip(&topic.queues) {
+        for queue in &topic.queues {
+            let id = QueueId::new(topic.name.clone(), queue.queue);
             let (incarnation, queue_number) = (queue.incarnation, queue.queue);
             let key = OffsetKey { group: number, incarnation, queue: queue_number };
             if let Some(offset) = to(key, queue)? {
-                moved.push((id.clone(), key, offset));
+                moved.push((id, key, offset));
             }
         }
         self.group(name)?.reset(&moved)?;

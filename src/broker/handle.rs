@@ -4,7 +4,6 @@ use super::builder::BrokerBuilder;
 use super::core::Core;
 use super::stats::Stats;
 use crate::error::{Error, Result};
-use crate::names;
 use crate::queue_id::QueueId;
 use crate::store::{OffsetKey, RecoveryReport, Verification};
 use crate::sync::Arc;
@@ -45,42 +44,6 @@ impl Broker {
     /// Prepares opening a directory with other settings.
     pub fn builder(dir: impl AsRef<Path>) -> BrokerBuilder {
         BrokerBuilder::new(dir.as_ref())
-    }
-
-    /// Creates a topic with `queues` queues, 1 to 65 535.
-    ///
-    /// # Errors
-    /// `TopicExists`; `Name` if the name breaks the rules (MODEL-5, MODEL-15); `Setting` for 0
-    /// queues; or as [`Producer::send`](crate::Producer::send).
-    pub fn create_topic(&self, name: &str, queues: u16) -> Result<()> {
-        names::check_topic(name)?;
-        if queues == 0 {
-            let (name, rule) = ("queues", "a number");
-            return Err(Error::Setting { name, value: 0, rule, min: 1, max: 65_535 });
-        }
-        let core = self.core();
-        core.create_topic(name, queues)?;
-        if core.store.flush_mode() == crate::store::Flush::EveryMessage {
-            core.store.flush()?;
-        }
-        Ok(())
-    }
-
-    /// The topics, sorted by name.
-    #[must_use]
-    pub fn topics(&self) -> Vec<String> {
-        let topics = self.core().store.topics.all();
-        let mut names: Vec<_> = topics.iter().map(|topic| topic.name.to_string()).collect();
-        names.sort_unstable();
-        names
-    }
-
-    /// The queues of a topic, by number.
-    ///
-    /// # Errors
-    /// `NoSuchTopic`.
-    pub fn queues(&self, topic: &str) -> Result<Vec<QueueId>> {
-        Ok(self.core().existing(topic)?.ids.clone())
     }
 
     /// The offset of the first message that is stored in a queue.

@@ -39,8 +39,7 @@ pub(crate) struct HoldTable {
 
 #[derive(Debug, Default)]
 struct Table {
-    // By the slot of the queue.
-    held: HashMap<usize, Vec<Held>>,
+    held: HashMap<(u32, u16), Vec<Held>>,
     tickets: u64,
 }
 
@@ -83,7 +82,7 @@ impl HoldTable {
         table.tickets += 1;
         let ticket = table.tickets;
         let held = Held { ticket, waiter: waiter.clone(), next };
-        table.held.entry(queue.slot).or_default().push(held);
+        table.held.entry(queue.key()).or_default().push(held);
         drop(table);
         #[cfg(not(broken_park_blind))]
         let max = exact_max();
@@ -120,7 +119,7 @@ impl HoldTable {
     ) {
         let end = first + messages.len() as u64;
         let mut table = self.table.lock();
-        let Some(held) = table.held.get_mut(&queue.slot) else { return };
+        let Some(held) = table.held.get_mut(&queue.key()) else { return };
         // Few queues have more than one group or two.
         let (mut woken, mut passed) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 2]>::new());
         held.retain_mut(|held| {
@@ -137,7 +136,7 @@ impl HoldTable {
             true
         });
         if held.is_empty() {
-            table.held.remove(&queue.slot);
+            table.held.remove(&queue.key());
         }
         drop(table);
         passed.iter().for_each(|waiter| waiter.skipped(first, end));
@@ -154,11 +153,11 @@ impl HoldTable {
 
     fn take(&self, queue: &ConsumeQueue, which: impl Fn(&Held) -> bool) -> Option<Held> {
         let mut table = self.table.lock();
-        let held = table.held.get_mut(&queue.slot)?;
+        let held = table.held.get_mut(&queue.key())?;
         let at = held.iter().position(which)?;
         let taken = held.swap_remove(at);
         if held.is_empty() {
-            table.held.remove(&queue.slot);
+            table.held.remove(&queue.key());
         }
         drop(table);
         queue.unwatch();

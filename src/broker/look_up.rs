@@ -1,11 +1,10 @@
 //! Looking at stored messages without consuming them: by key, by id, by time.
 
 use super::Broker;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message_id::MessageId;
 use crate::queue_id::QueueId;
-use crate::store::{Deliveries, DetachedDelivery, Edge, Store};
-use crate::sync::Arc;
+use crate::store::{Deliveries, DetachedDelivery, Edge};
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
 impl Broker {
@@ -37,7 +36,8 @@ impl Broker {
         stored_ms: impl RangeBounds<u64>,
         max: usize,
     ) -> Result<Deliveries> {
-        let store = self.open_store()?;
+        let _reading = self.core().reading()?;
+        let store = &self.core().store;
         let topic = self.core().existing(topic)?;
         match inclusive(&stored_ms) {
             Some(times) => store.find_by_key(&topic, key, times, max),
@@ -51,7 +51,8 @@ impl Broker {
     /// # Errors
     /// `Corrupt` if it cannot be read; `Closed`.
     pub fn message(&self, id: MessageId) -> Result<Option<DetachedDelivery>> {
-        let store = self.open_store()?;
+        let _reading = self.core().reading()?;
+        let store = &self.core().store;
         if id != MessageId::new(id.position(), store.store_id()) {
             return Ok(None);
         }
@@ -79,14 +80,10 @@ impl Broker {
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn offset_at(&self, queue: &QueueId, ms: u64, edge: Edge) -> Result<u64> {
-        let store = self.open_store()?;
+        let _reading = self.core().reading()?;
+        let store = &self.core().store;
         let (_, queue) = self.core().queue(queue)?;
         store.offset_at(&queue, ms, edge)
-    }
-
-    fn open_store(&self) -> Result<&Arc<Store>> {
-        let core = self.core();
-        if core.is_closed() { Err(Error::Closed) } else { Ok(&core.store) }
     }
 }
 

@@ -1,13 +1,13 @@
 //! Floor 3: who gets which message. No files and no unsafe code from here on up.
 //!
 //! ```text
-//! handle builder stats          the open directory, as users hold it
+//! handle builder stats topics   the open directory, as users hold it
 //! look_up browse                what is stored in it, on no group's account
 //! core background               what they share: store, hold table, timer, groups, threads
 //! group assign start mode       who owns which queue
 //! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
-//! hold timer filter             who waits, until when, and for what
+//! hold timer filter readers     who waits, until when, and for what
 //! ```
 
 pub(crate) mod assign;
@@ -24,12 +24,14 @@ pub(crate) mod hold;
 mod look_up;
 mod mode;
 pub(crate) mod process_queue;
+pub(crate) mod readers;
 pub(crate) mod run;
 mod start;
 mod stats;
 #[cfg(all(test, not(loom)))]
 mod tests;
 pub(crate) mod timer;
+mod topics;
 
 pub use browse::Browse;
 pub use builder::BrokerBuilder;

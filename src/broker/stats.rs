@@ -74,7 +74,7 @@ impl Stats {
             flushes: flushes.count,
             flush_time: flushes.time,
             slowest_flush: flushes.slowest,
-            topics: core.store.topics.all().len(),
+            topics: core.store.topics.len(),
             consumers: groups.iter().map(|group| group.members()).sum(),
             failed_rebalances: groups.iter().map(|group| group.failures()).sum(),
             held: core.hold.len(),

@@ -141,6 +141,8 @@ impl Plan {
         M: Member + Running + 'static,
     {
         let core = self.broker.core();
+        let mut known = self.topics.keys().filter_map(|name| core.store.topics.get(name));
+        known.try_for_each(|topic| topic.check_readable())?;
         let (topics, strategy) = (self.topics.clone(), self.strategy.clone());
         let own_offsets = self.offsets.is_some();
         let subscription = Subscription::new(kind, self.mode, topics, strategy, own_offsets)?;

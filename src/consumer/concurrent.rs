@@ -326,7 +326,7 @@ impl Service {
 
     fn tell(&self) {
         let panics = self.changes.tell(|topic| {
-            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids.clone());
+            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids().to_vec());
             let queues = self.queues.lock();
             let mine = queues
                 .iter()

@@ -212,15 +212,14 @@ impl PullConsumer {
     /// (PC-3, PC-5).
     ///
     /// # Errors
-    /// `NoSuchTopic`, `NoSuchQueue`, `Setting`, `Closed`; `State` if it does not run; `Corrupt` if a
-    /// message cannot be read.
+    /// `NoSuchTopic`, `NotPermitted`, `NoSuchQueue`, `Setting`, `Closed`; `State` if it does not run;
+    /// `Corrupt` if a message cannot be read.
     pub fn pull(&self, queue: &QueueId, offset: u64, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
         let core = self.broker.core();
-        if core.is_closed() {
-            return Err(Error::Closed);
-        }
-        let (_, index) = core.queue(queue)?;
+        let _reading = core.reading()?;
+        let (topic, index) = core.queue(queue)?;
+        topic.check_readable()?;
         let filter = self.member("pull")?.group.filter(queue.topic()).unwrap_or(Filter::ALL);
         let fetch = core.fetch(&index, offset, max, usize::MAX, &filter)?;
         Ok(Pull::new(fetch, offset))

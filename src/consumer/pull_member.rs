@@ -153,7 +153,7 @@ impl PullMember {
     /// A panic of the listener for changed queues has nobody to be told to: polling goes on.
     fn tell(&self) {
         self.changes.tell(|topic| {
-            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids.clone());
+            let all = self.core.store.topics.get(&topic).map(|topic| topic.ids().to_vec());
             let mine = self.assignment().into_iter().filter(|id| id.topic() == topic).collect();
             QueuesChanged { topic, all: all.unwrap_or_default(), mine }
         });
@@ -296,7 +296,9 @@ impl Member for PullMember {
         let cursor = queues.owned.get_mut(id)?;
         // Messages that were handed out belong to the user until the next commit.
         cursor.revoked = true;
-        let settled = cursor.handed_out == cursor.committed || self.closed.load(Ordering::Acquire);
+        let settled = cursor.handed_out == cursor.committed
+            || self.closed.load(Ordering::Acquire)
+            || cursor.owned.queue.is_gone();
         if settled { queues.owned.remove(id).map(|cursor| cursor.committed) } else { None }
     }
 

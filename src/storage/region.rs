@@ -43,6 +43,7 @@ pub(crate) struct Region {
 type BeforeSync = dyn Fn(Range<usize>) -> std::io::Result<()> + Send + Sync;
 
 enum Owner {
+    Nothing,
     Mapped(memmap2::MmapRaw),
     /// For reading alone, with the file that keeps its owner from using it for anything else.
     Lent(#[allow(dead_code)] memmap2::MmapRaw, #[allow(dead_code)] std::fs::File),
@@ -68,6 +69,11 @@ impl Region {
     pub(super) fn lent(map: memmap2::MmapRaw, file: std::fs::File) -> Self {
         let (start, len) = (map.as_mut_ptr(), map.len());
         Self::new(start, len, Owner::Lent(map, file))
+    }
+
+    /// A region without bytes.
+    pub(super) fn empty() -> Self {
+        Self::new(std::ptr::NonNull::dangling().as_ptr(), 0, Owner::Nothing)
     }
 
     /// A zeroed region on the heap.
@@ -183,7 +189,7 @@ impl Region {
                 detach(map, &range);
                 map.flush_range(range.start, range.len())
             }
-            Owner::Lent(..) => Ok(()),
+            Owner::Nothing | Owner::Lent(..) => Ok(()),
             #[cfg(test)]
             Owner::Heap(_) => Ok(()),
         }
@@ -194,7 +200,7 @@ impl Region {
         self.check(range.start, range.len());
         match &self.owner {
             Owner::Mapped(map) => detach(map, &range),
-            Owner::Lent(..) => {}
+            Owner::Nothing | Owner::Lent(..) => {}
             #[cfg(test)]
             Owner::Heap(_) => {}
         }
@@ -209,7 +215,7 @@ impl Region {
             Owner::Mapped(map) => {
                 let _ = map.advise_range(memmap2::Advice::PopulateWrite, range.start, range.len());
             }
-            Owner::Lent(..) => {}
+            Owner::Nothing | Owner::Lent(..) => {}
             #[cfg(test)]
             Owner::Heap(_) => {}
         }

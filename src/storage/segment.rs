@@ -101,6 +101,18 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
+    /// The writer of a segment without bytes, in place of one that is given up.
+    pub(crate) fn nowhere() -> Self {
+        let segment = Segment {
+            region: Arc::new(Region::empty()),
+            start: 0,
+            capacity: 0,
+            published: AtomicUsize::new(0),
+            populated: AtomicUsize::new(0),
+        };
+        Self { segment: Arc::new(segment), cursor: 0 }
+    }
+
     /// Copies `bytes` behind what was written before; readers do not see it yet.
     ///
     /// # Panics

@@ -3,15 +3,13 @@
 use super::Store;
 use super::commit_log::{CommitLog, Limits};
 use super::consume_queue::{Block, ConsumeQueue};
-use super::draft::{Draft, Outline, Pending, Source};
+use super::draft::{Draft, Pending};
 use super::drop_front::Disposal;
 use super::index_arena::BlockHead;
-use super::rebuild::topic_of;
-use super::record::{CONTINUED, CONTINUES, Kind, MAX_OVERHEAD};
-use super::tail::{Appended, Refusal};
-use super::topics::{Topic, TopicEvent};
+use super::record::{CONTINUED, CONTINUES, MAX_OVERHEAD};
+use super::tail::{Appended, Refusal, Target};
+use super::topic::Topic;
 use crate::error::{Error, Result};
-use crate::sync::Arc;
 use smallvec::SmallVec;
 
 /// What appending a batch did.
@@ -25,7 +23,7 @@ pub(crate) struct Batch {
 /// Why nothing was appended.
 #[derive(Debug)]
 pub(crate) enum AppendError {
-    /// The topic was deleted meanwhile: look it up again.
+    /// The topic has changed or was deleted: look it up again.
     Gone,
     Failed(Error),
 }
@@ -42,7 +40,7 @@ impl Store {
         let mut drafts = [Draft::blank(&topic.outline)];
         drafts[0].fill(&topic.outline, queue.queue, 0, message);
         self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
-        self.place(Some(queue), &mut drafts)
+        self.place(Some((topic, queue)), &mut drafts)
     }
 
     /// Appends `messages` to one queue, all or nothing, as one batch.
@@ -66,48 +64,12 @@ impl Store {
         }
         let length = drafts.iter().map(Draft::length).sum();
         self.check_length(length).map_err(AppendError::Failed)?;
-        let appended = self.place(Some(queue), &mut drafts)?;
+        let appended = self.place(Some((topic, queue)), &mut drafts)?;
         let lengths = drafts.iter().map(Draft::length);
         let positions = lengths.scan(appended.position, |next, length| {
             Some(std::mem::replace(next, *next + length as u64))
         });
         Ok(Batch { appended, positions: positions.collect() })
-    }
-
-    /// Creates a topic, unless it exists: then `None`.
-    pub(crate) fn create_topic(&self, name: &str, queues: u16) -> Result<Option<Arc<Topic>>> {
-        self.with_room(Disposal::Return, || self.try_create_topic(name, queues))
-    }
-
-    fn try_create_topic(&self, name: &str, queues: u16) -> Result<Option<Arc<Topic>>> {
-        let mut changes = self.topics.changes();
-        if self.topics.get(name).is_some() {
-            return Ok(None);
-        }
-        let incarnation = changes.next_incarnation;
-        let event = TopicEvent { name: name.to_owned(), incarnation, queues };
-        let body = event.encode();
-        let outline = Outline::new(self.store_id, Kind::Topic, incarnation, name);
-        let properties = Source::Encoded(&[]);
-        let pending = Pending { tag_hash: 0, born_ms: None, properties, body: &body };
-        let mut draft = Draft::blank(&outline);
-        draft.fill(&outline, 0, 0, pending);
-        let placed = self.place(None, &mut [draft]);
-        placed.map_err(|error| match error {
-            AppendError::Failed(error) => error,
-            AppendError::Gone => Error::Closed,
-        })?;
-        let queues = (0..queues).map(|number| {
-            self.log.with_tail(|tail| {
-                tail.add_queue(0, None, |slot| {
-                    Arc::new(ConsumeQueue::new(incarnation, number, slot, Vec::new()))
-                })
-            })
-        });
-        let topic = topic_of(self.store_id, &event, queues.collect());
-        changes.note(event);
-        self.topics.insert(&mut changes, [topic]);
-        Ok(self.topics.get(name))
     }
 
     fn check_length(&self, length: usize) -> Result<()> {
@@ -119,33 +81,34 @@ impl Store {
     }
 
     #[inline]
-    fn place(
+    pub(super) fn place(
         &self,
-        queue: Option<&ConsumeQueue>,
+        queue: Option<(&Topic, &ConsumeQueue)>,
         drafts: &mut [Draft<'_>],
     ) -> std::result::Result<Appended, AppendError> {
-        let slot = queue.map(|queue| queue.slot);
+        let target = queue.map(|(topic, queue)| topic.target(queue));
         let appended = loop {
-            let refusal = match self.log.append(slot, drafts, self.clock.coarse_wall_ms()) {
+            let refusal = match self.log.append(target, drafts, self.clock.coarse_wall_ms()) {
                 Ok(appended) => break appended,
                 Err(refusal) => refusal,
             };
-            self.make_room(queue, drafts.len(), refusal)?;
+            self.make_room(queue.map(|(_, queue)| queue), drafts.len(), refusal)?;
         };
         self.wake_for(&appended);
         Ok(appended)
     }
 
     /// Appends to `queue` without a look at the limits of the log: by what is carried forward,
-    /// space is going to be freed. `None` if the topic is deleted.
+    /// space is going to be freed. `None` if the topic takes nothing: it has changed or is deleted.
     pub(super) fn place_beyond_limits(
         &self,
+        target: Target,
         queue: &ConsumeQueue,
         drafts: &mut [Draft<'_>],
     ) -> Result<Option<Appended>> {
         loop {
             let now_ms = self.clock.coarse_wall_ms();
-            match self.log.append(Some(queue.slot), drafts, now_ms) {
+            match self.log.append(Some(target), drafts, now_ms) {
                 Ok(appended) => {
                     self.wake_for(&appended);
                     return Ok(Some(appended));
@@ -226,9 +189,9 @@ impl Store {
         let _growth = self.index_growth.lock();
         loop {
             // Looked at under the lock that `close` takes: nothing grows behind it.
-            let state =
-                self.log.with_tail(|tail| tail.accepts().map(|()| tail.index_room(queue.slot)));
-            let (room, next) = state?;
+            let state = self.log.with_tail(|tail| tail.accepts().map(|()| tail.index_room(queue)));
+            // What takes nothing now refuses the append the next time.
+            let Some((room, next)) = state? else { return Ok(()) };
             if room >= entries {
                 return Ok(());
             }
@@ -236,7 +199,7 @@ impl Store {
             let head = BlockHead { incarnation: queue.incarnation, queue: queue.queue, first };
             let writer = self.arena.allocate(head, previous)?;
             queue.push_block(Block { first, segment: writer.segment().clone() });
-            self.log.with_tail(|tail| tail.add_block(queue.slot, writer));
+            self.log.with_tail(|tail| tail.add_block(queue, writer));
         }
     }
 }

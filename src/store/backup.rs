@@ -59,8 +59,8 @@ impl Store {
             after = file.end();
         }
         let (table, _) = Topics::open(to, store_id)?;
-        topics.iter().for_each(|topic| table.changes().note(topic.event()));
-        table.save()?;
+        topics.iter().for_each(|topic| table.changes().note(position, topic.event()));
+        table.save(position)?;
         let table = Groups::open(to, store_id)?;
         table.restore(&groups)?;
         let (cells, _) = Offsets::open(to, store_id, 0)?;

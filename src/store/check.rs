@@ -288,7 +288,8 @@ impl Check<'_> {
         // stand in the log still.
         let table = self.note(Topics::read(storage, store_id))?.unwrap_or_default();
         let mut topics: HashSet<u32> = table.iter().map(|event| event.incarnation).collect();
-        topics.extend(follower.topics().map(|event| event.incarnation));
+        topics.extend(follower.topics().map(|(incarnation, ..)| incarnation));
+        topics.extend(follower.deleted());
         if checkpoint.as_ref().is_some_and(|known| (topics.len() as u64) < known.topics) {
             self.fault("meta/topics", 0, "a topic is missing");
         }

@@ -7,16 +7,17 @@
 
 use super::Verify;
 use super::consume_queue::{ConsumeQueue, Entry};
+use super::cursors::{Cursor, Room};
 use super::draft::Draft;
 use super::fetch::fits;
 use super::files::{HEAD, check_space, corrupt, io_error};
 use super::log_file::{self, FOLDER, LogFile, file_of};
 use super::record::Record;
 use super::slots::{Slots, VALUE};
-use super::tail::{Appended, Filling, Refusal, Tail};
+use super::tail::{Appended, Filling, Refusal, Tail, Target};
 use crate::error::{Error, Result};
 use crate::storage::{SegmentWriter, Storage};
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Counted, Mutex, Padded, Rank, Swap};
 use std::io;
 use std::ops::Range;
@@ -46,6 +47,8 @@ pub(crate) struct CommitLog {
     pub(super) growth: Mutex<Growth>,
     /// Bytes of dropped files that deliveries keep alive.
     pub(super) held: Arc<AtomicU64>,
+    /// Where the log began when it was closed.
+    released_at: AtomicU64,
 }
 
 /// How much space the log may take.
@@ -96,6 +99,7 @@ impl CommitLog {
             tail: Padded::new(Mutex::new(Rank::Append, tail)),
             growth: Mutex::new(Rank::Grow, growth),
             held: Arc::new(AtomicU64::new(0)),
+            released_at: AtomicU64::new(0),
         }
     }
 
@@ -103,11 +107,20 @@ impl CommitLog {
     #[inline]
     pub(crate) fn append(
         &self,
-        slot: Option<usize>,
+        target: Option<Target>,
         drafts: &mut [Draft<'_>],
         now_ms: u64,
     ) -> std::result::Result<Appended, Refusal> {
-        self.tail.lock().append(slot, drafts, now_ms)
+        self.tail.lock().append(target, drafts, now_ms)
+    }
+
+    /// Adds the cursor of a queue, whose memory is had outside of the append lock.
+    pub(super) fn add_cursor(&self, cursor: Cursor) {
+        if let Some(chunks) = self.with_tail(|tail| tail.cursors.full()) {
+            let room = Room::beside(chunks);
+            drop(self.with_tail(|tail| tail.cursors.widen(room)));
+        }
+        drop(self.with_tail(|tail| tail.cursors.put(cursor)));
     }
 
     /// Runs `look` with the append lock held.
@@ -121,6 +134,16 @@ impl CommitLog {
         drop(self.growth.lock());
     }
 
+    /// Lets go of all files, so that the last delivery of each is what keeps it.
+    pub(crate) fn release(&self) {
+        let mut growth = self.growth.lock();
+        growth.spares.clear();
+        growth.slots.release();
+        drop(self.with_tail(Tail::release));
+        self.released_at.store(self.min_position(), Ordering::Relaxed);
+        self.files.store(Vec::new());
+    }
+
     /// The position behind the last committed record.
     pub(crate) fn committed(&self) -> u64 {
         self.tail.lock().committed()
@@ -130,7 +153,7 @@ impl CommitLog {
     /// about to sleep (docs/design.md).
     pub(crate) fn exact_max(&self, queue: &ConsumeQueue) -> u64 {
         #[cfg(not(broken_exact_max_unlocked))]
-        return self.with_tail(|tail| tail.next_offset(queue.slot));
+        return self.with_tail(|tail| tail.next_offset(queue)).unwrap_or_else(|| queue.max());
         #[cfg(broken_exact_max_unlocked)]
         return queue.max();
     }
@@ -210,7 +233,8 @@ impl CommitLog {
 
     /// The lowest position that is still there.
     pub(crate) fn min_position(&self) -> u64 {
-        self.files.load().first().map_or(0, |file| file.base)
+        let first = self.files.load().first().map(|file| file.base);
+        first.unwrap_or_else(|| self.released_at.load(Ordering::Relaxed))
     }
 
     /// Bytes that an append can have at most: a fresh file takes it and a filler behind it.

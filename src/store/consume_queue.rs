@@ -7,7 +7,7 @@
 use super::index_arena::{BLOCK_HEAD, ENTRY};
 use super::record::{u32_at, u64_at};
 use crate::storage::Segment;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Padded, Swap};
 use std::ops::Range;
 
@@ -22,6 +22,7 @@ pub(crate) struct ConsumeQueue {
     min: AtomicU64,
     max: Padded<AtomicU64>,
     watchers: AtomicU32,
+    gone: AtomicBool,
 }
 
 /// One block of the chain.
@@ -88,7 +89,14 @@ impl ConsumeQueue {
             min: AtomicU64::new(0),
             max: Padded::new(AtomicU64::new(0)),
             watchers: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
         }
+    }
+
+    /// Tells it from every other queue of the directory.
+    #[inline]
+    pub(crate) fn key(&self) -> (u32, u16) {
+        (self.incarnation, self.queue)
     }
 
     /// The first stored offset.
@@ -118,9 +126,21 @@ impl ConsumeQueue {
         self.max.store(max, order);
     }
 
-    /// Raises the first stored offset; called by retention and recovery alone.
-    pub(crate) fn set_min(&self, min: u64) {
-        self.min.store(min, Ordering::Release);
+    /// Raises the first stored offset; it never goes back.
+    pub(super) fn raise_min(&self, min: u64) {
+        self.min.fetch_max(min, Ordering::Release);
+    }
+
+    /// The topic was deleted: there is nothing to be read any more. Called when no append can come
+    /// any more.
+    pub(super) fn end(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.raise_min(self.max());
+    }
+
+    /// Whether the topic was deleted.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Visits the entries of `offsets`, which end at a maximum seen before, until `visit` returns
@@ -188,6 +208,15 @@ impl ConsumeQueue {
         }
         self.chain.store(kept.to_vec());
         dropped.iter().map(|block| block.segment.clone()).collect()
+    }
+
+    /// Takes all blocks out, of a queue that is gone.
+    pub(super) fn take_blocks(&self) -> Vec<Arc<Segment>> {
+        let chain = self.chain.load();
+        let blocks = chain.iter().map(|block| block.segment.clone()).collect();
+        drop(chain);
+        self.chain.store(Vec::new());
+        blocks
     }
 
     /// The chain as it is now, which keeps its blocks from being used again.

@@ -7,7 +7,7 @@ use super::index_arena;
 use super::log_file::{LogFile, file_of};
 use super::record::{Kind, Record};
 use super::{Store, Verify};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::Counted;
 
 /// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
@@ -149,6 +149,10 @@ impl CommitLog {
             }
             damage.is_none()
         });
+        if scanned == 0 && max_messages > 0 && offset >= queue.min() {
+            // The index is gone as a whole: the store was closed.
+            return Err(Error::Closed);
+        }
         if let Some((name, position, reason)) = damage {
             // What was read before the damage is delivered first.
             if messages.is_empty() {

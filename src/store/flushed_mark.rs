@@ -44,6 +44,11 @@ impl FlushedMark {
         Ok(value.map_or(0, |value| super::record::u64_at(&value, 0)))
     }
 
+    /// Lets go of the file.
+    pub(crate) fn release(&mut self) {
+        self.slots.release();
+    }
+
     pub(crate) fn set(&mut self, position: u64) -> Result<()> {
         self.slots.set(&encode(position, self.boot_id))
     }

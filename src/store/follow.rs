@@ -17,12 +17,14 @@ use super::log_file::{FOLDER, KIND, LogFile, bases, file_name, file_of};
 use super::record::{
     ALIGN, CONTINUED, CONTINUES, HEADER, Kind, Record, covered, names_position, u32_at,
 };
-use super::topics::{TopicEvent, Topics};
+use super::topic_event::{Change, Shape, TopicEvent};
+use super::topics::Topics;
 use super::{STORE_KIND, STORE_NAME};
 use crate::error::Result;
 use crate::storage::{Carver, SegmentWriter, Storage};
 use crate::sync::{Arc, Counted};
-use std::collections::{BTreeMap, HashMap};
+use crate::topic_config::TopicConfig;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 /// Entries kept in memory before the index files are looked at again.
@@ -39,7 +41,9 @@ pub(crate) struct Follower {
     shared: Vec<Counted<LogFile>>,
     /// Everything below has been verified, or is vouched for by a checkpoint.
     position: u64,
-    topics: BTreeMap<u32, TopicEvent>,
+    topics: BTreeMap<u32, (String, Shape)>,
+    /// Incarnations whose deletion was seen.
+    deleted: BTreeSet<u32>,
     queues: HashMap<Key, FollowedQueue>,
     /// The last record that covers what a salvage has cut out; 0 for none.
     cut_at: u64,
@@ -80,6 +84,7 @@ impl Follower {
             shared: Vec::new(),
             position: 0,
             topics: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             queues: HashMap::new(),
             cut_at: 0,
             recent: 0,
@@ -93,9 +98,7 @@ impl Follower {
             Err(crate::Error::Corrupt { .. }) => None,
             loaded => loaded?,
         };
-        for event in Topics::read(&**storage, store_id)? {
-            follower.topics.insert(event.incarnation, event);
-        }
+        Topics::read(&**storage, store_id)?.into_iter().for_each(|event| follower.change(event));
         if let Some(checkpoint) = checkpoint {
             follower.index_misfit = !follower.index(&checkpoint);
             if follower.index_misfit {
@@ -149,8 +152,14 @@ impl Follower {
         &self.shared
     }
 
-    pub(crate) fn topics(&self) -> impl Iterator<Item = &TopicEvent> {
-        self.topics.values()
+    /// Incarnation, name and shape of every topic, by incarnation.
+    pub(crate) fn topics(&self) -> impl Iterator<Item = (u32, &str, Shape)> {
+        self.topics.iter().map(|(incarnation, (name, shape))| (*incarnation, &**name, *shape))
+    }
+
+    /// The incarnations of topics that were deleted behind the last checkpoint.
+    pub(crate) fn deleted(&self) -> impl Iterator<Item = u32> {
+        self.deleted.iter().copied()
     }
 
     /// What is known of a queue; `None` of one that never had a message.
@@ -404,18 +413,11 @@ impl Follower {
                 self.cut_at = position;
                 return;
             }
-            Seen::Topic(event) => {
-                self.topics.insert(event.incarnation, event);
-                return;
-            }
+            Seen::Topic(event) => return self.change(event),
             Seen::Message { key, offset, entry, topic } => (key, offset, entry, topic),
         };
-        let topic = self.topics.entry(key.0).or_insert_with(|| TopicEvent {
-            name: name.unwrap_or_default(),
-            incarnation: key.0,
-            queues: 0,
-        });
-        topic.queues = topic.queues.max(key.1.saturating_add(1));
+        let unknown = || (name.unwrap_or_default(), Shape::new(TopicConfig::new(0)));
+        self.topics.entry(key.0).or_insert_with(unknown).1.reach(key.1);
         let queue = self.queues.entry(key).or_default();
         if queue.max() < offset {
             if self.cut_at > queue.last && queue.max() > 0 {
@@ -433,6 +435,26 @@ impl Follower {
             queue.recent.push(entry);
             queue.last = entry.position;
             self.recent += 1;
+        }
+    }
+
+    /// Does to a topic what an event says.
+    fn change(&mut self, event: TopicEvent) {
+        let TopicEvent { name, incarnation, change } = event;
+        let of_topic = |(key, _): &(&Key, &mut FollowedQueue)| key.0 == incarnation;
+        match change {
+            Change::Shape(shape) => drop(self.topics.insert(incarnation, (name, shape))),
+            Change::Deleted => {
+                self.topics.remove(&incarnation);
+                self.deleted.insert(incarnation);
+                let queues = self.queues.iter_mut().filter(of_topic);
+                self.recent -= queues.map(|(_, queue)| queue.recent.len()).sum::<usize>();
+                self.queues.retain(|key, _| key.0 != incarnation);
+            }
+            Change::Purged => {
+                let queues = self.queues.iter_mut().filter(of_topic);
+                queues.for_each(|(_, queue)| queue.min = queue.max());
+            }
         }
     }
 

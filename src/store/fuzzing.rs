@@ -3,7 +3,7 @@
 
 use super::draft::{Draft, Outline, Pending, Source};
 use super::record::{CONTINUED, CONTINUES, HEADER, KEYED, Kind, Place, Record, u32_at, u64_at};
-use super::topics::TopicEvent;
+use super::topic_event::TopicEvent;
 use crate::properties::Properties;
 
 /// Decodes `bytes` as a record, as properties and as a topic's event; then writes a record that is

@@ -96,7 +96,14 @@ impl Groups {
 
     /// Takes no further group: the table may belong to another broker from now on.
     pub(crate) fn close(&self) {
-        self.state.lock().closed = true;
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.table.release();
+    }
+
+    /// The number behind the last group.
+    pub(crate) fn end(&self) -> u32 {
+        self.state.lock().next_number
     }
 
     /// Whether the group is older than this opening of the directory.

@@ -22,7 +22,7 @@ pub(crate) const ENTRY: usize = 16;
 pub(crate) const FOLDER: &str = "index";
 const KIND: [u8; 4] = *b"indx";
 const SMALLEST_BLOCK: usize = 256;
-const LARGEST_BLOCK: usize = 64 * 1024;
+const LARGEST_BLOCK: usize = 256 * 1024;
 const GROWTH: usize = 4;
 const LARGEST_FILE: usize = 64 << 20;
 
@@ -185,6 +185,12 @@ impl IndexArena {
                 state.classes.entry(length).or_default().free.push(writer);
             }
         }
+    }
+
+    /// Lets go of all files; the caller has seen to it that nothing is allocated any more.
+    pub(crate) fn release(&self) {
+        let files = std::mem::take(&mut *self.state.lock());
+        drop(files);
     }
 
     /// Makes every entry written so far durable; returns how many files there are.

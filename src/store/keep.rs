@@ -62,6 +62,6 @@ impl Store {
         let Some(queue) = queue.filter(|_| record.kind() == Kind::Message) else { return Ok(None) };
         let mut drafts = [Draft::blank(&topic.outline)];
         drafts[0].copy(&topic.outline, record);
-        self.place_beyond_limits(queue, &mut drafts)
+        self.place_beyond_limits(topic.target(queue), queue, &mut drafts)
     }
 }

@@ -6,7 +6,7 @@ use super::files::{HEAD, corrupt};
 use super::key_index::{Wanted, key_hash};
 use super::log_file::LogFile;
 use super::record::{Kind, Record};
-use super::topics::Topic;
+use super::topic::Topic;
 use crate::error::Result;
 use crate::properties::Properties;
 use crate::sync::Counted;

@@ -7,15 +7,18 @@
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
 //! topics  groups  offsets(progress)                                   what outlives the process
+//! life_cycle(topic, topic_event)                                      what becomes of topics
 //! follow  check  backup                                               beside the broker
 //! ```
 
 mod append;
 mod backup;
+mod by_name;
 mod check;
 mod checkpoint;
 mod commit_log;
 mod consume_queue;
+mod cursors;
 mod cut;
 mod delivery;
 mod draft;
@@ -34,6 +37,7 @@ mod index_arena;
 mod keep;
 mod key_file;
 mod key_index;
+mod life_cycle;
 mod log_file;
 mod look_up;
 mod lost_offsets;
@@ -52,6 +56,8 @@ mod slots;
 mod table;
 mod tail;
 mod time_search;
+mod topic;
+mod topic_event;
 mod topics;
 mod unconsumed;
 
@@ -74,13 +80,15 @@ pub(crate) use retention::Kept;
 pub use retention::{AtLimit, Retention, RetentionStats};
 pub(crate) use tail::Appended;
 pub use time_search::Edge;
-pub(crate) use topics::Topic;
+pub(crate) use topic::Topic;
+pub(crate) use topic_event::Shape;
 
 #[cfg(all(test, loom))]
 pub(crate) mod model {
     //! What the models in `loom-tests` reach for.
     pub(crate) use super::commit_log::{CommitLog, Limits, Opened};
     pub(crate) use super::consume_queue::{Block, ConsumeQueue};
+    pub(crate) use super::cursors::{Cursor, Room};
     pub(crate) use super::draft::{Draft, Outline, Pending, Source};
     pub(crate) use super::drop_front::Disposal;
     pub(crate) use super::files::HEAD;
@@ -90,7 +98,7 @@ pub(crate) mod model {
     pub(crate) use super::offsets::{OffsetKey, Offsets};
     pub(crate) use super::record::{HEADER, Kind, Record};
     pub(crate) use super::slots::{Slots, VALUE};
-    pub(crate) use super::tail::{Refusal, Tail};
+    pub(crate) use super::tail::{Refusal, Tail, Target};
 }
 
 use crate::clock::Clock;
@@ -107,6 +115,7 @@ use keep::Keep;
 use key_index::KeyIndex;
 use offsets::Offsets;
 use retain::Retaining;
+use std::collections::HashSet;
 use std::time::Duration;
 use tail::Tail;
 use topics::Topics;
@@ -280,6 +289,8 @@ impl Store {
             allocator: Alarm::new(),
             retainer: Alarm::new(),
         };
+        let live: HashSet<u32> = store.topics.all().iter().map(|topic| topic.incarnation).collect();
+        store.offsets.retain(|incarnation| live.contains(&incarnation));
         store.report.lowered = store.lower_offsets()?;
         store.checkpoint.lock().position = checkpoint.unwrap_or(0);
         let interval = matches!(store.config.flush, Flush::Every(_));
@@ -293,6 +304,8 @@ impl Store {
         // What was read may be in the page cache only: it must not be lost after it is delivered.
         store.flush()?;
         store.mark.lock().set(end)?;
+        // Before an incarnation that a loss of power has taken back is given again.
+        store.offsets.sync()?;
         if !store.report.clean {
             match store.write_checkpoint(&mut store.checkpoint.lock(), None) {
                 // Then the next recovery reads more. Nothing was changed that it would miss.
@@ -332,8 +345,19 @@ impl Store {
         self.gate.shut("the broker was closed before the flush");
         self.index_keys();
         self.keys.close();
+        self.release();
         self.storage.unlock();
         closed
+    }
+
+    /// Lets go of all files and mappings. Nobody reads any more; messages that were delivered keep
+    /// what they look at.
+    fn release(&self) {
+        self.topics.changes().release(&self.topics.all());
+        self.log.release();
+        self.arena.release();
+        self.offsets.release();
+        self.mark.lock().release();
     }
 
     /// One step of the allocator.
@@ -427,6 +451,8 @@ impl Store {
         }
         // What a failed sync has dropped, a second one does not bring back.
         self.log.with_tail(Tail::healthy)?;
+        // Which topics there are belongs to the position, too: none may come or go meanwhile.
+        let changes = self.topics.changes();
         let topics = self.topics.all();
         let queues = topics.iter().flat_map(|topic| topic.queues.iter());
         // Bounds first, then the position: the position covers at least what they say.
@@ -438,8 +464,10 @@ impl Store {
         let topics = topics.len() as u64;
         let (position, last_store_ms) =
             self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
+        drop(changes);
         self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
-        let derived = self.arena.sync().and_then(|files| self.topics.save().map(|()| files));
+        let derived =
+            self.arena.sync().and_then(|files| self.topics.save(position).map(|()| files));
         let index_files = derived.inspect_err(|error| {
             if !matches!(error, Error::DiskFull { .. }) {
                 self.poison(&error.to_string());
@@ -460,6 +488,7 @@ impl Store {
         checkpoint.save(&*self.storage, self.store_id)?;
         reserve::refill(&*self.storage, &mut last.reserved, checkpoint.bytes());
         (last.position, last.min_position) = (position, min_position);
+        self.free_doomed(position);
         Ok(())
     }
 

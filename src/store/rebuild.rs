@@ -3,25 +3,32 @@
 
 use super::checkpoint::{Bounds, Checkpoint};
 use super::consume_queue::{Block, ConsumeQueue, Entry};
-use super::draft::Outline;
+use super::cursors::{Cursor, Room};
 use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
 use super::record::{Kind, Record};
 use super::report::LostMessages;
 use super::tail::Tail;
-use super::topics::{Topic, TopicEvent};
+use super::topic::Topic;
+use super::topic_event::{Change, Shape, TopicEvent};
 use crate::error::Result;
-use crate::queue_id::QueueId;
 use crate::storage::SegmentWriter;
 use crate::sync::Arc;
-use std::collections::{BTreeMap, HashMap};
+use crate::topic_config::TopicConfig;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Topics and queues in the making.
 #[derive(Debug, Default)]
 pub(crate) struct Rebuild {
-    topics: BTreeMap<u32, TopicEvent>,
+    topics: BTreeMap<u32, (String, Shape)>,
+    /// Incarnations whose deletion was replayed.
+    gone: BTreeSet<u32>,
+    /// Topics that are known by their messages alone.
+    guessed: BTreeSet<u32>,
     queues: HashMap<Key, Queue>,
     pub(crate) last_store_ms: u64,
+    /// The one behind those of all events and messages.
+    next_incarnation: u32,
     /// The record that covers what a salvage has cut out, of those read the last one; 0 for none.
     cut_at: u64,
     /// The first offsets as a checkpoint has them; `None` if there is none.
@@ -41,6 +48,8 @@ struct Queue {
     next: u64,
     /// The position that the last entry names.
     last: u64,
+    /// A replayed purge has raised the minimum up to here.
+    purged: u64,
 }
 
 /// What does not fit together.
@@ -60,17 +69,40 @@ impl Rebuild {
         }
     }
 
-    /// Adds or changes a topic.
+    /// Does to the topics what an event of the table or of the log says.
     pub(crate) fn topic(&mut self, event: TopicEvent) {
-        self.topics.insert(event.incarnation, event);
+        let TopicEvent { name, incarnation, change } = event;
+        self.next_incarnation = self.next_incarnation.max(incarnation + 1);
+        match change {
+            Change::Shape(shape) => {
+                self.topics.insert(incarnation, (name, shape));
+                self.guessed.remove(&incarnation);
+            }
+            Change::Deleted => {
+                self.topics.remove(&incarnation);
+                self.guessed.remove(&incarnation);
+                self.gone.insert(incarnation);
+            }
+            Change::Purged => {
+                let queues = self.topics.get(&incarnation).map_or(0, |(_, shape)| shape.queues);
+                for number in 0..queues {
+                    if let Some(queue) = self.queues.get_mut(&(incarnation, number)) {
+                        (queue.min, queue.purged) = (queue.next, queue.next);
+                    }
+                }
+            }
+        }
     }
 
-    /// Gives back the blocks of queues whose topics a loss of power has taken.
+    /// Gives back the blocks of queues whose topics are gone, deleted or lost with the power.
     pub(crate) fn free_unused(&mut self, arena: &IndexArena) {
         let Self { topics, queues, .. } = self;
+        let of_a_topic = |incarnation: &u32, number: &u16| {
+            topics.get(incarnation).is_some_and(|(_, shape)| number < &shape.queues)
+        };
         let mut unused = Vec::new();
         queues.retain(|(incarnation, number), queue| {
-            let used = topics.get(incarnation).is_some_and(|topic| *number < topic.queues);
+            let used = of_a_topic(incarnation, number);
             if !used {
                 queue.writer = None;
                 unused.extend(queue.chain.drain(..).map(|block| block.segment));
@@ -82,9 +114,8 @@ impl Rebuild {
 
     /// The incarnation behind all that the index and the log name.
     pub(crate) fn next_incarnation(&self) -> u32 {
-        let of_queues = self.queues.keys().map(|(incarnation, _)| *incarnation);
-        let highest = of_queues.chain(self.topics.keys().copied()).max();
-        highest.map_or(0, |highest| highest.saturating_add(1))
+        let of_queues = self.queues.keys().map(|(incarnation, _)| *incarnation).max();
+        of_queues.map_or(0, |highest| highest.saturating_add(1)).max(self.next_incarnation)
     }
 
     /// Chains the blocks that the index files hold; `arena` gets back those that are not needed.
@@ -134,6 +165,8 @@ impl Rebuild {
                 queue.min += gone.count() as u64;
             }
             queue.next = first + entries;
+            // A purge leaves messages in the log.
+            queue.min = queue.min.max(start.min(queue.next));
             if let Some(last) = entries.checked_sub(1) {
                 let at = BLOCK_HEAD + last as usize * ENTRY;
                 let entry = segment.read(at..at + ENTRY);
@@ -147,17 +180,29 @@ impl Rebuild {
     }
 
     /// Compares with what a checkpoint says of the queues, and gives those that neither index nor
-    /// log know any more their numbering back, in an empty block that keeps it.
+    /// log know any more their numbering back, in an empty block that keeps it. Unless the `whole`
+    /// log was replayed, the table has to know every topic.
     pub(crate) fn compare(
         &mut self,
         arena: &IndexArena,
         checkpoint: &Checkpoint,
+        whole: bool,
     ) -> Result<std::result::Result<(), Misfit>> {
         let Checkpoint { topics, bounds, .. } = checkpoint;
-        if (self.topics.len() as u64) < *topics && self.cut_at == 0 {
+        let lost = !whole && checkpoint.position > 0 && !self.guessed.is_empty();
+        let few = ((self.topics.len() + self.gone.len()) as u64) < *topics;
+        if self.cut_at == 0 && (lost || few) {
             return Ok(Err(Misfit("a topic is missing")));
         }
         for (&(incarnation, number), &Range { start, end }) in bounds {
+            if self.gone.contains(&incarnation) {
+                continue;
+            }
+            if self.guessed.contains(&incarnation)
+                && let Some((_, shape)) = self.topics.get_mut(&incarnation)
+            {
+                shape.reach(number);
+            }
             let queue = self.queues.entry((incarnation, number)).or_default();
             if queue.chain.is_empty() && start == end {
                 (queue.min, queue.next) = (end, end);
@@ -173,12 +218,14 @@ impl Rebuild {
                 self.fill(arena, (incarnation, number), end)?;
             }
             let Some(queue) = self.queues.get(&(incarnation, number)) else { continue };
-            if queue.next < end || (start < end && queue.min > start) {
+            if queue.next < end || (start < end && queue.min > start.max(queue.purged)) {
                 return Ok(Err(Misfit("messages of a queue are missing")));
             }
         }
         // What the checkpoint does not know has begun behind it, and nothing of it was dropped.
-        let cut = |(key, queue): (&(u32, u16), &Queue)| queue.min > 0 && !bounds.contains_key(key);
+        let cut = |(key, queue): (&(u32, u16), &Queue)| {
+            queue.min > queue.purged && !bounds.contains_key(key) && !self.gone.contains(&key.0)
+        };
         if checkpoint.position > 0 && self.queues.iter().any(cut) {
             return Ok(Err(Misfit("the first messages of a queue are missing")));
         }
@@ -207,13 +254,17 @@ impl Rebuild {
             Kind::Message => {}
         }
         let (incarnation, number) = (record.incarnation(), record.queue());
+        self.next_incarnation = self.next_incarnation.max(incarnation + 1);
+        if self.gone.contains(&incarnation) {
+            return Ok(Ok(()));
+        }
         // A record names its topic: the log alone brings back what the table has lost.
-        let topic = self.topics.entry(incarnation).or_insert_with(|| TopicEvent {
-            name: String::from_utf8_lossy(record.topic()).into_owned(),
-            incarnation,
-            queues: 0,
+        let (_, shape) = self.topics.entry(incarnation).or_insert_with(|| {
+            self.guessed.insert(incarnation);
+            let name = String::from_utf8_lossy(record.topic()).into_owned();
+            (name, Shape::new(TopicConfig::new(0)))
         });
-        topic.queues = topic.queues.max(number.saturating_add(1));
+        shape.reach(number);
         let key = (incarnation, number);
         let queue = self.queues.entry(key).or_default();
         let offset = record.offset();
@@ -271,7 +322,7 @@ impl Rebuild {
     /// The messages that a salvage has cut out, as far as they are known by what stands around.
     pub(crate) fn lost(&self) -> Vec<LostMessages> {
         let lost = self.gaps.iter().map(|((incarnation, queue), offsets)| {
-            let topic = self.topics.get(incarnation).map(|topic| topic.name.clone());
+            let topic = self.topics.get(incarnation).map(|(name, _)| name.clone());
             let topic = topic.unwrap_or_default();
             LostMessages { topic, queue: *queue, from: offsets.start, to: offsets.end }
         });
@@ -280,29 +331,32 @@ impl Rebuild {
         lost
     }
 
-    /// Gives every queue its cursor in the tail and every topic its queues.
+    /// Gives every queue its cursor in the tail, in the next slot, and every topic its queues.
     pub(crate) fn finish(mut self, store_id: u64, tail: &mut Tail) -> Vec<Topic> {
-        let topics = std::mem::take(&mut self.topics);
-        let topic = |event: TopicEvent| {
-            let queues = (0..event.queues).map(|number| {
-                let queue = self.queues.remove(&(event.incarnation, number)).unwrap_or_default();
+        let mut slots = 0;
+        let mut topics = Vec::with_capacity(self.topics.len());
+        for (incarnation, (name, shape)) in std::mem::take(&mut self.topics) {
+            let queues = (0..shape.queues).map(|number| {
+                let queue = self.queues.remove(&(incarnation, number)).unwrap_or_default();
                 let Queue { chain, writer, min, next, .. } = queue;
-                tail.add_queue(next, writer, |slot| {
-                    let queue = ConsumeQueue::new(event.incarnation, number, slot, chain);
-                    queue.set_min(min);
-                    Arc::new(queue)
-                })
+                let queue = Arc::new(ConsumeQueue::new(incarnation, number, slots, chain));
+                slots += 1;
+                queue.raise_min(min);
+                if let Some(chunks) = tail.cursors.full() {
+                    tail.cursors.widen(Room::beside(chunks));
+                }
+                tail.cursors.put(Cursor::new(queue.clone(), next, writer));
+                queue
             });
-            topic_of(store_id, &event, queues.collect())
-        };
-        topics.into_values().map(topic).collect()
+            // None has 0, which stands for a queue that takes nothing.
+            let (queues, generation) = (queues.collect(), u64::from(incarnation) + 1);
+            let id = (store_id, name.into(), incarnation);
+            let topic = Topic::new(id, shape.config, generation, queues);
+            for queue in &topic.queues {
+                tail.cursors.at_mut(queue.slot).generation = topic.generation_of(queue);
+            }
+            topics.push(topic);
+        }
+        topics
     }
-}
-
-/// A topic with its queues.
-pub(super) fn topic_of(store_id: u64, event: &TopicEvent, queues: Vec<Arc<ConsumeQueue>>) -> Topic {
-    let name: Arc<str> = Arc::from(event.name.as_str());
-    let ids = (0..event.queues).map(|queue| QueueId::new(name.clone(), queue)).collect();
-    let outline = Outline::new(store_id, Kind::Message, event.incarnation, &name);
-    Topic { name, incarnation: event.incarnation, queues, ids, outline }
 }

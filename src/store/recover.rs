@@ -23,12 +23,15 @@ use super::salvage::{self, Salvage, Salvaged};
 use super::scan::{Behind, End, Found, RawFile, behind, name_at, open_files, replay, verify};
 use super::slots::Slots;
 use super::tail::Tail;
-use super::topics::{Topic, TopicEvent, Topics};
+use super::topic::Topic;
+use super::topic_event::{Change, TopicEvent};
+use super::topics::Topics;
 use super::{Recovery, STORE_KIND, STORE_NAME, StoreConfig};
 use crate::error::Result;
 use crate::storage::{SegmentWriter, Storage};
 use crate::sync::{Arc, Counted};
 use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 pub(super) const NEXT_BASE: &str = "meta/next_base";
@@ -164,19 +167,11 @@ pub(crate) fn recover(
     // topic is to get.
     let next_incarnation = reading.rebuild.next_incarnation().max(offsets.next_incarnation());
     reading.rebuild.free_unused(&arena);
-    let (log, topics_found, sealed) = reading.into_log(end, known_end)?;
+    let position = end.position;
+    let (log, found, sealed) = reading.into_log(end, known_end)?;
     report.cut(sealed);
-    for topic in &topics_found {
-        let known = known_topics.iter().any(|event| {
-            event.incarnation == topic.incarnation
-                && usize::from(event.queues) == topic.queues.len()
-        });
-        if !known {
-            topics.changes().note(topic.event());
-        }
-    }
-    topics.insert(&mut topics.changes(), topics_found);
-    topics.changes().skip_to(next_incarnation);
+    let lacking = lacking(&known_topics, &found);
+    topics.recovered(found, next_incarnation, lacking, position);
     let (durable, checkpoint) = (known_end, is_known.then_some(checkpoint.position));
     Ok(Recovered {
         store_id,
@@ -190,6 +185,22 @@ pub(crate) fn recover(
         checkpoint,
         report,
     })
+}
+
+/// The events that bring a table which knows these topics up to what was `found`.
+fn lacking(known: &[TopicEvent], found: &[Topic]) -> Vec<TopicEvent> {
+    let mut known: HashMap<u32, &TopicEvent> =
+        known.iter().map(|event| (event.incarnation, event)).collect();
+    let mut lacking = Vec::new();
+    for topic in found {
+        let event = topic.event();
+        if known.remove(&topic.incarnation) != Some(&event) {
+            lacking.push(event);
+        }
+    }
+    let gone = known.into_values().cloned();
+    lacking.extend(gone.map(|event| TopicEvent { change: Change::Deleted, ..event }));
+    lacking
 }
 
 /// The log and the queues while they are read.
@@ -293,7 +304,7 @@ impl Reading<'_> {
         if let Err(misfit) = self.replay(&arena, checkpoint.position, end)? {
             return Ok(Err(misfit));
         }
-        Ok(self.rebuild.compare(&arena, checkpoint)?.map(|()| arena))
+        Ok(self.rebuild.compare(&arena, checkpoint, false)?.map(|()| arena))
     }
 
     /// Starts the index anew, from the whole log.
@@ -303,7 +314,7 @@ impl Reading<'_> {
         let (arena, _) = IndexArena::open(self.storage, id, first_file, 0, Trust::Below(0))?;
         let replayed = self.replay(&arena, 0, end)?;
         let compared = match replayed {
-            Ok(()) => self.rebuild.compare(&arena, checkpoint)?,
+            Ok(()) => self.rebuild.compare(&arena, checkpoint, true)?,
             misfit => misfit,
         };
         match compared {

@@ -285,7 +285,7 @@ impl Store {
         let mut blocks = Vec::new();
         for topic in self.topics.all() {
             for queue in &topic.queues {
-                queue.set_min(queue.first_at(min));
+                queue.raise_min(queue.first_at(min));
                 // Under the lock that adds blocks: both replace the chain.
                 let _growth = self.index_growth.lock();
                 blocks.extend(queue.drop_blocks(queue.min()));

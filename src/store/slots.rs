@@ -3,7 +3,7 @@
 
 use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, put, u32_at, u64_at};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::{Storage, StorageFile, folder_of};
 use crate::sync::Arc;
 
@@ -20,7 +20,8 @@ const FILE: u64 = 4096;
 pub(crate) struct Slots {
     storage: Arc<dyn Storage>,
     name: &'static str,
-    file: Arc<dyn StorageFile>,
+    // `None` once it is released.
+    file: Option<Arc<dyn StorageFile>>,
     store_id: u64,
     sequence: u64,
 }
@@ -45,6 +46,7 @@ impl Slots {
                 let file = storage.create(&new, FILE).map_err(|e| failed("create", e))?;
                 let head = Head::new(kind, store_id, 0, FILE);
                 file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
+                let file = Some(file);
                 let slots = Self { storage: storage.clone(), name, file, store_id, sequence: 0 };
                 let slots = slots.first(initial)?;
                 storage.rename(&new, name).map_err(|e| failed("rename", e))?;
@@ -55,6 +57,7 @@ impl Slots {
         };
         let newest = newest(&**storage, name, kind, store_id, &*file)?;
         let sequence = newest.map_or(0, |(sequence, _)| sequence);
+        let file = Some(file);
         let slots = Self { storage: storage.clone(), name, file, store_id, sequence };
         Ok((slots, newest.map(|(_, value)| value)))
     }
@@ -83,7 +86,7 @@ impl Slots {
         let crc = checksum(self.store_id, &slot[..SLOT - 8]);
         put(&mut slot, SLOT - 8, &crc.to_le_bytes());
         let at = SLOTS[(sequence % 2) as usize];
-        let wrote = self.file.write_at(at, &slot);
+        let wrote = self.file()?.write_at(at, &slot);
         wrote.map_err(|e| io_error(&*self.storage, "write", self.name, e))?;
         self.sequence = sequence;
         Ok(())
@@ -91,7 +94,16 @@ impl Slots {
 
     /// Makes the value survive a loss of power.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))
+        self.file()?.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))
+    }
+
+    /// Lets go of the file: nothing is set any more.
+    pub(crate) fn release(&mut self) {
+        self.file = None;
+    }
+
+    fn file(&self) -> Result<&dyn StorageFile> {
+        self.file.as_deref().ok_or(Error::Closed)
     }
 
     fn first(mut self, value: &[u8; VALUE]) -> Result<Self> {

@@ -3,7 +3,7 @@
 
 use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, u32_at};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::{Storage, StorageFile, read_all, replace};
 use crate::sync::Arc;
 
@@ -17,7 +17,8 @@ pub(crate) struct Table {
     name: &'static str,
     kind: [u8; 4],
     store_id: u64,
-    file: Arc<dyn StorageFile>,
+    // `None` once it is released.
+    file: Option<Arc<dyn StorageFile>>,
     end: u64,
     /// Bytes of an entry that was not finished stand at the end.
     torn: bool,
@@ -48,7 +49,7 @@ impl Table {
         let file = storage.open(name).map_err(|e| failed("open", e))?;
         let torn = at < bytes.len();
         let storage = storage.clone();
-        let (end, look_at) = (at as u64, SMALL);
+        let (file, end, look_at) = (Some(file), at as u64, SMALL);
         Ok(Self { storage, name, kind, store_id, file, end, torn, look_at })
     }
 
@@ -99,12 +100,12 @@ impl Table {
     /// Adds an entry; it survives the end of the process.
     pub(crate) fn append(&mut self, content: &[u8]) -> Result<()> {
         if self.torn {
-            let cut = self.file.truncate(self.end);
+            let cut = self.file()?.truncate(self.end);
             cut.map_err(|e| io_error(&*self.storage, "cut", self.name, e))?;
             self.torn = false;
         }
         let bytes = encode(self.store_id, content);
-        let wrote = self.file.write_at(self.end, &bytes);
+        let wrote = self.file()?.write_at(self.end, &bytes);
         wrote.map_err(|e| io_error(&*self.storage, "write", self.name, e))?;
         self.end += bytes.len() as u64;
         Ok(())
@@ -123,7 +124,16 @@ impl Table {
 
     /// Makes all entries survive a loss of power.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))
+        self.file()?.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))
+    }
+
+    /// Lets go of the file: nothing is added any more.
+    pub(crate) fn release(&mut self) {
+        self.file = None;
+    }
+
+    fn file(&self) -> Result<&dyn StorageFile> {
+        self.file.as_deref().ok_or(Error::Closed)
     }
 
     /// Rewrites the table from its `live` entries if it has grown to twice their size.
@@ -140,7 +150,7 @@ impl Table {
         }
         let failed = |action, source| io_error(&*self.storage, action, self.name, source);
         replace(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
-        self.file = self.storage.open(self.name).map_err(|e| failed("open", e))?;
+        self.file = Some(self.storage.open(self.name).map_err(|e| failed("open", e))?);
         (self.end, self.torn) = (bytes.len() as u64, false);
         Ok(())
     }
@@ -188,7 +198,7 @@ mod tests {
         let mut damaged = whole.clone();
         damaged[HEAD + 9] ^= 1;
         std::fs::write(dir.path().join("t"), &damaged).unwrap();
-        assert!(matches!(open(&storage), Err(crate::Error::Corrupt { .. })));
+        assert!(matches!(open(&storage), Err(Error::Corrupt { .. })));
     }
 
     #[test]

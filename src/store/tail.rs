@@ -11,14 +11,13 @@
 //! finds its record (A3). Whoever dies in between leaves bytes that nobody sees (A5). Nothing in
 //! here allocates, waits, or calls the system.
 
-use super::consume_queue::{ConsumeQueue, Entry};
+use super::consume_queue::ConsumeQueue;
+use super::cursors::Cursors;
 use super::draft::Draft;
-use super::index_arena::ENTRY;
 use super::record::{self, HEADER, KEYED, Place};
 use crate::error::Error;
 use crate::storage::{Segment, SegmentWriter};
 use crate::sync::Arc;
-use smallvec::SmallVec;
 
 /// What the append lock guards.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub(crate) struct Tail {
     /// lies behind it.
     end: u64,
     next: Option<(u64, SegmentWriter)>,
-    cursors: Vec<Cursor>,
+    pub(super) cursors: Cursors,
     last_store_ms: u64,
     /// The store time of the first append to this segment since it was opened.
     since_ms: Option<u64>,
@@ -50,14 +49,11 @@ pub(crate) struct Tail {
     pub(super) allocator_alarm: usize,
 }
 
-/// Where the next message of one queue goes.
-#[derive(Debug)]
-struct Cursor {
-    queue: Arc<ConsumeQueue>,
-    next: u64,
-    // The first is being filled; the others wait for it to be full.
-    blocks: SmallVec<[SegmentWriter; 1]>,
-    live: bool,
+/// Which cursor an append goes to, and as of which value of the topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) slot: usize,
+    pub(crate) generation: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +100,7 @@ pub(crate) enum Refusal {
     Block,
     /// Too much would await a flush, unless everything below this position is durable.
     Unflushed(u64),
-    /// The queue's topic was deleted.
+    /// The queue's topic has changed, or was deleted.
     Gone,
     /// Nothing is taken any more: `Closed` or `Poisoned`.
     Stopped(Error),
@@ -120,7 +116,7 @@ impl Tail {
             writer,
             end,
             next: None,
-            cursors: Vec::new(),
+            cursors: Cursors::default(),
             last_store_ms,
             since_ms: None,
             // What was there before may have any.
@@ -134,32 +130,33 @@ impl Tail {
         }
     }
 
-    /// Appends `drafts` as one batch to the queue of cursor `slot`, or to none.
+    /// Appends `drafts` as one batch to the queue of a `target`, or to none.
     #[inline]
     pub(crate) fn append(
         &mut self,
-        slot: Option<usize>,
+        target: Option<Target>,
         drafts: &mut [Draft<'_>],
         now_ms: u64,
     ) -> Result<Appended, Refusal> {
-        self.check(slot, drafts)?;
+        self.check(target, drafts)?;
         self.inside = true;
+        let slot = target.map(|target| target.slot);
         let store_ms = now_ms.max(self.last_store_ms);
         self.last_store_ms = store_ms;
         self.since_ms.get_or_insert(store_ms);
         let position = self.end;
-        let offset = slot.map_or(0, |slot| self.cursors[slot].next);
+        let offset = slot.map_or(0, |slot| self.cursors.at(slot).next);
         for (nth, draft) in drafts.iter_mut().enumerate() {
             let place = Place { position: self.cursor(), offset: offset + nth as u64, store_ms };
             #[cfg(not(broken_index_first))]
             draft.write(place, |part| self.writer.write(part));
             if let Some(slot) = slot {
-                self.cursors[slot].push(place.position, draft);
+                self.cursors.at_mut(slot).push(place.position, draft);
             }
             #[cfg(broken_index_first)]
             {
                 if let Some(slot) = slot {
-                    self.cursors[slot].publish();
+                    self.cursors.at_mut(slot).publish();
                 }
                 draft.write(place, |part| self.writer.write(part));
             }
@@ -172,7 +169,7 @@ impl Tail {
         }
         let mut watched = false;
         if let Some(slot) = slot {
-            let cursor = &mut self.cursors[slot];
+            let cursor = self.cursors.at_mut(slot);
             cursor.publish();
             watched = cursor.queue.watched();
         }
@@ -209,34 +206,23 @@ impl Tail {
     }
 
     /// The offset that the next message of the queue will get: with the append lock held this is
-    /// the exact maximum, for whoever is about to sleep.
-    pub(crate) fn next_offset(&self, slot: usize) -> u64 {
-        self.cursors[slot].next
+    /// the exact maximum, for whoever is about to sleep. `None` if the queue is gone.
+    pub(crate) fn next_offset(&mut self, queue: &ConsumeQueue) -> Option<u64> {
+        self.cursors.of(queue).map(|cursor| cursor.next)
     }
 
-    /// Adds a cursor for a queue whose next message gets offset `next`.
-    pub(crate) fn add_queue(
-        &mut self,
-        next: u64,
-        block: Option<SegmentWriter>,
-        queue: impl FnOnce(usize) -> Arc<ConsumeQueue>,
-    ) -> Arc<ConsumeQueue> {
-        let queue = queue(self.cursors.len());
-        queue.publish(next);
-        let blocks = block.into_iter().collect();
-        self.cursors.push(Cursor { queue: queue.clone(), next, blocks, live: true });
-        queue
-    }
-
-    /// How many entries the queue's blocks still take, and its next offset.
-    pub(super) fn index_room(&self, slot: usize) -> (usize, u64) {
-        let cursor = &self.cursors[slot];
-        (cursor.room(), cursor.next)
+    /// How many entries the queue's blocks still take, and its next offset; `None` while the queue
+    /// takes nothing.
+    pub(super) fn index_room(&mut self, queue: &ConsumeQueue) -> Option<(usize, u64)> {
+        let cursor = self.cursors.of(queue).filter(|cursor| cursor.generation > 0)?;
+        Some((cursor.room(), cursor.next))
     }
 
     /// Adds a block behind those that the queue has.
-    pub(crate) fn add_block(&mut self, slot: usize, block: SegmentWriter) {
-        self.cursors[slot].blocks.push(block);
+    pub(crate) fn add_block(&mut self, queue: &ConsumeQueue, block: SegmentWriter) {
+        if let Some(cursor) = self.cursors.of(queue) {
+            cursor.add_block(block);
+        }
     }
 
     /// Where the log is being filled.
@@ -269,6 +255,14 @@ impl Tail {
         if self.state == State::Open {
             self.state = State::Closed;
         }
+    }
+
+    /// Gives up all that it writes to, to be dropped outside of the lock; nothing can be appended
+    /// any more.
+    pub(super) fn release(&mut self) -> impl Sized + use<> {
+        self.close();
+        let writer = std::mem::replace(&mut self.writer, SegmentWriter::nowhere());
+        (writer, self.next.take(), std::mem::take(&mut self.cursors))
     }
 
     /// Refuses everything from now on, naming `cause`.
@@ -306,11 +300,14 @@ impl Tail {
     }
 
     #[inline]
-    fn check(&mut self, slot: Option<usize>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
+    fn check(&mut self, target: Option<Target>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
         self.accepts().map_err(Refusal::Stopped)?;
-        if let Some(slot) = slot {
-            let cursor = &self.cursors[slot];
-            if !cursor.live {
+        if let Some(Target { slot, generation }) = target {
+            #[cfg(broken_generation_unchecked)]
+            let _ = generation;
+            let cursor = self.cursors.at(slot);
+            #[cfg(not(broken_generation_unchecked))]
+            if cursor.generation != generation {
                 return Err(Refusal::Gone);
             }
             if !cursor.has_room(drafts.len()) {
@@ -363,37 +360,5 @@ impl Tail {
     #[inline]
     fn cursor(&self) -> u64 {
         self.base + self.writer.cursor() as u64
-    }
-}
-
-impl Cursor {
-    #[inline]
-    fn has_room(&self, entries: usize) -> bool {
-        let first = self.blocks.first().map_or(0, SegmentWriter::remaining);
-        first >= entries * ENTRY || self.room() >= entries
-    }
-
-    fn room(&self) -> usize {
-        self.blocks.iter().map(|block| block.remaining() / ENTRY).sum()
-    }
-
-    #[inline]
-    fn push(&mut self, position: u64, draft: &Draft<'_>) {
-        if self.blocks[0].remaining() < ENTRY {
-            self.blocks[0].publish();
-            self.blocks.remove(0);
-        }
-        let entry = Entry { position, length: draft.length() as u32, tag_hash: draft.tag_hash() };
-        self.blocks[0].write(&entry.encode());
-        self.next += 1;
-    }
-
-    #[inline]
-    fn publish(&mut self) {
-        #[cfg(not(broken_max_first))]
-        self.blocks[0].publish();
-        self.queue.publish(self.next);
-        #[cfg(broken_max_first)]
-        self.blocks[0].publish();
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Rank {
     Append,
     /// Pending timers.
     Timer,
+    /// The count of reads that closing waits for.
+    Readers,
     /// Inside a signal or a channel; held for a few instructions.
     Signal,
 }

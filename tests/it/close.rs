@@ -340,3 +340,90 @@ fn closing_gives_no_queue_to_a_member_that_is_about_to_stop() {
     closing.join().unwrap().unwrap();
     assert_eq!((first.len(), second.len()), (1, 0));
 }
+
+/// Descriptors and mappings of this process that refer to a file below `dir`.
+fn references(dir: &std::path::Path) -> Vec<String> {
+    let dir = dir.to_str().unwrap();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut names: Vec<_> =
+        maps.lines().filter_map(|line| line.find(dir).map(|at| line[at..].to_owned())).collect();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let target = entry.ok().and_then(|entry| std::fs::read_link(entry.path()).ok());
+        names.extend(
+            target.filter(|path| path.starts_with(dir)).map(|path| path.display().to_string()),
+        );
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn b_054_nothing_refers_to_the_directory_after_close_but_what_was_received() {
+    let scene = scene_with(|builder| builder.segment_bytes(64 << 10));
+    let (broker, producer) = (scene.broker.clone(), scene.broker.producer());
+    send(&producer, "t", 0..3000);
+    broker.delete_topic("t").unwrap();
+    send(&producer, "t", 0..3000);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let push = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let push = push.start(move |delivery| noted.note(number(delivery))).unwrap();
+    let mut pull = broker.pull_consumer("p").subscribe("t", "*").unwrap().start().unwrap();
+    let held = pull.poll(SOON).unwrap();
+    let detached = held.get(0).unwrap().detach();
+    pull.commit().unwrap();
+    wait_for("deliveries", || seen.len() == 3000);
+    assert!(references(scene.dir.path()).len() > 10);
+    let (topics, stats) = (broker.topics(), broker.stats());
+    let end = broker.max_offset(&q("t", 0)).unwrap();
+    broker.close().unwrap();
+    // Every handle is still there, and tells how it ended.
+    let left = references(scene.dir.path());
+    assert!(!left.is_empty() && left.iter().all(|name| name.contains("commitlog")), "{left:?}");
+    assert!(left.len() <= 2, "{left:?}");
+    assert_eq!(held.len(), held.iter().filter(|delivery| delivery.topic() == "t").count());
+    drop(held);
+    assert_eq!(references(scene.dir.path()).len(), 1);
+    assert_eq!(detached.delivery().topic(), "t");
+    drop(detached);
+    assert_eq!(references(scene.dir.path()), Vec::<String>::new());
+    assert_eq!((broker.topics(), broker.max_offset(&q("t", 0)).unwrap()), (topics, end));
+    assert_eq!(
+        (broker.stats().log_start, broker.stats().log_end),
+        (stats.log_start, stats.log_end)
+    );
+    assert!(committed(&broker, "g", "t") == 3000);
+    assert!(matches!(producer.send(&Message::new("t", body(1))), Err(Error::Closed)));
+    assert!(matches!(pull.pull(&q("t", 0), 0, 1), Err(Error::Closed)));
+    assert!(matches!(pull.poll(SHORT), Err(Error::Closed)));
+    // The directory can be removed, and another store made there.
+    std::fs::remove_dir_all(scene.dir.path()).unwrap();
+    let again = Broker::open(scene.dir.path()).unwrap();
+    assert_eq!(send_to(&again, "t", 0, 7).offset, 0);
+    again.close().unwrap();
+    drop((push, pull, producer));
+}
+
+#[test]
+fn a_pull_that_is_going_on_is_waited_for() {
+    for _ in 0..20 {
+        let scene = scene_with(|builder| builder.segment_bytes(64 << 10));
+        send(&scene.broker.producer(), "t", 0..500);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let broker = scene.broker.clone();
+                scope.spawn(move || {
+                    let Some(pull) = open_still(broker.pull_consumer("p").start()) else { return };
+                    while let Some(pulled) = open_still(pull.pull(&q("t", 0), 0, 100)) {
+                        assert_eq!(pulled.messages.len(), 100);
+                    }
+                });
+            }
+            scene.broker.close().unwrap();
+            let again = small(scene.dir.path()).segment_bytes(64 << 10).open().unwrap();
+            // Blocks and files of the index are used again.
+            again.delete_topic("t").unwrap();
+            send(&again.producer(), "t", 0..500);
+        });
+    }
+}

@@ -34,5 +34,6 @@ mod start;
 mod stuck;
 mod subscriptions;
 mod support;
+mod topic_changes;
 mod topics;
 mod wake_up;

@@ -66,7 +66,11 @@ impl Group {
         // members that come later. Without room for it that still holds until the process ends:
         // the first commit tries again, and counts as failed.
         let begin = |number| drop(self.store_start(subscription, number, Start::First));
-        let queues = self.queues(subscription);
+        let numbers: Vec<u32> = match subscription.mode {
+            Mode::Clustering => vec![self.number],
+            Mode::Broadcasting => members.iter().map(|(_, number)| *number).collect(),
+        };
+        let queues = self.queues(subscription, &numbers);
         match subscription.mode {
             Mode::Clustering => {
                 begin(self.number);
@@ -96,7 +100,10 @@ impl Group {
         let owned: Vec<Seat> = state.owners.keys().cloned().collect();
         for seat in owned {
             let Some(owner) = state.owners.get_mut(&seat) else { continue };
-            let stays = !owner.anew && state.target.get(&seat) == Some(&owner.member);
+            // A topic that was deleted may be there again, with queues of the same names.
+            let stays = !owner.anew
+                && !owner.queue.is_gone()
+                && state.target.get(&seat) == Some(&owner.member);
             // A draining queue has an owner who reads no further, whoever is to have it.
             if !owner.draining && !stays {
                 owner.draining = true;
@@ -112,12 +119,14 @@ impl Group {
     /// Ends the ownership of a queue, which the next owner reads from `next` on, unless the group
     /// was moved elsewhere.
     pub(super) fn take_back(&self, state: &mut State, seat: &Seat, next: u64) {
-        let Some(Owner { key, .. }) = state.owners.remove(seat) else { return };
+        let Some(Owner { key, queue, .. }) = state.owners.remove(seat) else { return };
         let reset = state.resets.remove(&key);
         if reset.is_some() {
             self.store.offsets.thaw(key);
         }
-        state.left.insert(key, reset.unwrap_or(next));
+        if !queue.is_gone() {
+            state.left.insert(key, reset.unwrap_or(next));
+        }
     }
 
     /// Gives a queue that nobody has to the member who is to have it.
@@ -142,7 +151,8 @@ impl Group {
         let offset = state.left.remove(&key).unwrap_or_else(stored);
         let handle = handle.clone();
         let (draining, anew) = (false, false);
-        let owner = Owner { member: name, handle: handle.clone(), key, draining, anew };
+        let (member, index) = (name, queue.clone());
+        let owner = Owner { member, handle: handle.clone(), queue: index, key, draining, anew };
         state.owners.insert(seat.clone(), owner);
         handle.assign(Owned { id, queue, key, filter }, offset);
     }
@@ -154,7 +164,7 @@ impl Group {
         number: u32,
         start: Start,
     ) -> Result<()> {
-        for id in self.queues(subscription) {
+        for id in self.queues(subscription, &[number]) {
             let Some(topic) = self.store.topics.get(id.topic()) else { continue };
             let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
             let key = key(number, queue);
@@ -180,9 +190,17 @@ impl Group {
         queues.any(|queue| self.store.offsets.get(key(number, queue)).is_some())
     }
 
-    fn queues(&self, subscription: &Subscription) -> Vec<QueueId> {
+    /// The queues to be shared: those that are given up, too, as long as any of these has not
+    /// reached their ends.
+    fn queues(&self, subscription: &Subscription, numbers: &[u32]) -> Vec<QueueId> {
+        let behind = |queue: &ConsumeQueue| {
+            numbers.iter().any(|number| {
+                let next = self.store.offsets.get(key(*number, queue));
+                next.unwrap_or_else(|| queue.min()) < queue.max()
+            })
+        };
         let topics = subscription.topics.keys().filter_map(|name| self.store.topics.get(name));
-        topics.flat_map(|topic| topic.ids.clone()).collect()
+        topics.flat_map(|topic| topic.readable(behind)).collect()
     }
 }
 

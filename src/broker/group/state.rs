@@ -6,7 +6,7 @@ use crate::broker::filter::Filter;
 use crate::broker::mode::Mode;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::OffsetKey;
+use crate::store::{ConsumeQueue, OffsetKey};
 use crate::sync::{Arc, contain};
 use std::collections::{BTreeMap, HashMap};
 
@@ -105,6 +105,7 @@ impl Seat {
 pub(super) struct Owner {
     pub(super) member: String,
     pub(super) handle: Arc<dyn Member>,
+    pub(super) queue: Arc<ConsumeQueue>,
     pub(super) key: OffsetKey,
     pub(super) draining: bool,
     /// It is to give the queue back, even if it gets it again.

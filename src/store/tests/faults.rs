@@ -99,7 +99,8 @@ fn every_call_may_fail_once_or_for_ever() {
             }
             faulty.unlock();
             if !faulty.has_failed() {
-                assert!(faulty.count(Call::WriteBack) > 10, "write-back is among the calls");
+                let count = faulty.count(Call::WriteBack);
+                assert!(count > 10, "write-back is among the calls: {count}");
                 break;
             }
             failures += 1;
@@ -207,10 +208,10 @@ fn a_failed_sync_of_the_index_or_of_offsets_poisons() {
         store.flush_step();
         store.allocate_step();
         assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+        let expected = contents(&store);
         assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
         assert!(!dir.path().join("CLEAN").exists());
         assert!(std::fs::read(&checkpoint).unwrap() == before);
-        let expected = contents(&store);
         let store = open(dir.path());
         assert!(!store.report().clean);
         assert!(contents(&store) == expected);

@@ -32,6 +32,7 @@ struct State {
     /// Calls that had failed when the last plan was made.
     failed: u64,
     read: u64,
+    written: u64,
     /// Calls of this kind wait.
     held: Option<Call>,
     waiting: usize,
@@ -101,6 +102,11 @@ impl Faulty {
     /// Bytes read through calls.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.plan.state.lock().read
+    }
+
+    /// Bytes written through calls.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.plan.state.lock().written
     }
 
     fn file(&self, inner: Arc<dyn StorageFile>) -> Arc<dyn StorageFile> {
@@ -211,6 +217,7 @@ impl StorageFile for FaultyFile {
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.plan.pass(Call::Write)?;
+        self.plan.state.lock().written += bytes.len() as u64;
         self.inner.write_at(at, bytes)
     }
 

@@ -103,7 +103,13 @@ fn who_waits_for_room_is_told_of_a_failure_and_of_a_close() {
                 Error::Poisoned { cause } if !close && cause.contains("made to fail") => {}
                 other => panic!("{other}"),
             }
-            assert_eq!(read(&store, &topic, queue), sent);
+            if close {
+                let again = open(dir.path());
+                assert_eq!(read(&again, &again.topics.get("t").unwrap(), queue), sent);
+                kill(again);
+            } else {
+                assert_eq!(read(&store, &topic, queue), sent);
+            }
         }
     }
 }
@@ -141,9 +147,9 @@ fn handles_are_served_by_the_flusher_and_told_of_poison() {
     store.flush_wanted();
     store.flush_step();
     assert!(matches!(store.flush(), Err(Error::Poisoned { .. })));
+    assert_eq!(read(&store, &topic, 0), [body(0), body(1)]);
     assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
     assert_eq!(faulty.count(Call::SyncRange), syncs);
-    assert_eq!(read(&store, &topic, 0), [body(0), body(1)]);
 }
 
 #[test]

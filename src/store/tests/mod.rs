@@ -16,6 +16,7 @@ mod recovery;
 mod retain;
 mod retention;
 mod salvage;
+mod topics;
 
 use super::draft::Draft;
 use super::*;

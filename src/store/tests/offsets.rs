@@ -15,8 +15,10 @@ fn b_079_a_file_of_offsets_that_cannot_be_made_leaves_those_before() {
             let dir = tempfile::tempdir().unwrap();
             let faulty = Faulty::new(dir.path());
             let store = open_on(faulty.clone()).unwrap();
+            topic(&store, 1);
             let group = store.groups.number("g").unwrap();
-            let key = |queue| OffsetKey { group, incarnation: 1, queue };
+            // Queue 0 is there, and has no message.
+            let key = |queue: u16| OffsetKey { group, incarnation: 1, queue: queue + 1 };
             for queue in 0..CELLS {
                 store.offsets.set(key(queue), 10 + u64::from(queue)).unwrap();
             }
