@@ -59,8 +59,9 @@ fn closed(bytes: u64) {
     forget_pages(dir.path());
     let said = child(&["--open", path(dir.path())]);
     println!("open after a clean close, {bytes} bytes: {said}");
-    let read = number(&said, "KiB");
-    println!("  of the log and its metadata read: {:.5} %", read * 102_400.0 / bytes as f64);
+    let share = |kib: f64| kib * 102_400.0 / bytes as f64;
+    let (calls, disk) = (number(&said, "KiB"), last_number(&said, "KiB"));
+    println!("  read by calls {:.5} %, from disk {:.3} %", share(calls), share(disk));
 }
 
 fn fill(dir: &Path, bytes: u64, body: usize, close: bool) {
@@ -166,6 +167,12 @@ fn number(text: &str, unit: &str) -> f64 {
     let words: Vec<_> = text.split([' ', '(', ')', ',']).collect();
     let at = words.iter().position(|word| *word == unit).unwrap();
     words[at - 1].parse().unwrap()
+}
+
+/// The number before `unit`, where that stands last.
+fn last_number(text: &str, unit: &str) -> f64 {
+    let end = text.rfind(&format!(" {unit}")).unwrap();
+    text[..end].rsplit(' ').next().unwrap().parse().unwrap()
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -219,6 +219,43 @@ fn b_003_a_salvage_opens_whatever_has_become_of_the_log() {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A reader delivers nothing that was not sent, and a check overlooks no byte of the log.
+#[test]
+fn a_check_notices_every_flipped_byte_of_the_log() {
+    let mut random = Random(10);
+    let (mut flipped, mut noticed, mut wrong) = (0, 0, Vec::new());
+    for sample in &*SAMPLES {
+        for (file, content) in sample.files() {
+            let used: Vec<usize> = (0..content.len()).filter(|at| content[*at] != 0).collect();
+            let step = used.len().div_ceil(3 * FLIPS).max(1);
+            for at in used.iter().skip(random.below(step as u64) as usize).step_by(step) {
+                let mask = 1 << random.below(8);
+                let bytes = *at as u64..*at as u64 + 1;
+                let what = format!("byte {at} ^ {mask:#x}");
+                let damage = Damage { file: file.clone(), what, bytes };
+                let checked = sample.checked(&damage, |path| {
+                    let mut content = content.clone();
+                    content[*at] ^= mask;
+                    fs::write(path, content).unwrap();
+                });
+                flipped += 1;
+                let base = file.strip_prefix("commitlog/").and_then(|base| base.parse().ok());
+                let position = base.map(|base: u64| base + *at as u64);
+                match checked {
+                    // What stands behind the end, or at it as part of a torn append, is no damage.
+                    Ok(false) if position.is_some_and(|at| at < sample.last_append()) => {
+                        wrong.push(format!("{damage:?} was not noticed"));
+                    }
+                    Ok(saw) => noticed += u32::from(saw),
+                    Err(what) => wrong.push(what),
+                }
+            }
+        }
+    }
+    println!("check: {flipped} bytes flipped, {noticed} noticed");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
 /// Counts outcomes by file and kind.
 #[derive(Default)]
 struct Tally {

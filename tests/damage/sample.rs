@@ -215,6 +215,62 @@ impl Sample {
         })
     }
 
+    /// Checks and reads a damaged copy without changing it: whether the check notices the damage.
+    /// What is read was sent.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn checked(
+        &self,
+        damage: &Damage,
+        change: impl FnOnce(&Path),
+    ) -> Result<bool, String> {
+        let copied = folder();
+        let dir = copied.path();
+        copy(self.folder.path(), dir);
+        change(&dir.join(&damage.file));
+        let before = contents(dir);
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            if let Ok(reader) = Reader::open(dir) {
+                self.compare(&reader);
+            }
+            let found = Reader::verify(dir);
+            assert!(contents(dir) == before, "a reader has changed something");
+            found.map_or(true, |found| !found.is_sound())
+        }));
+        checked.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+            format!("{}, {}: {text}", damage.file, damage.what)
+        })
+    }
+
+    fn compare(&self, reader: &Reader) {
+        for topic in reader.topics() {
+            for queue in reader.queues(&topic).unwrap() {
+                let mut offset = reader.min_offset(&queue).unwrap();
+                while offset < reader.max_offset(&queue).unwrap() {
+                    let Ok(pull) = reader.pull(&queue, offset, 1) else {
+                        offset += 1;
+                        continue;
+                    };
+                    for delivery in &pull.messages {
+                        look_at_everything(&delivery);
+                        let place = (topic.clone(), queue.queue(), delivery.offset());
+                        let (position, body) = (delivery.position(), delivery.body().to_vec());
+                        assert_eq!(self.sent.get(&place), Some(&Sent { position, body }));
+                    }
+                    assert!(pull.next > offset);
+                    offset = pull.next;
+                }
+            }
+        }
+    }
+
+    /// The position below which no damage can be taken for a torn append.
+    pub(crate) fn last_append(&self) -> u64 {
+        if self.clean { self.last.end } else { self.last.start }
+    }
+
     fn examine(&self, broker: Broker, dir: &Path, damage: &Damage) -> Outcome {
         let outcome = self.read(&broker, dir, damage);
         let lost = matches!(outcome, Outcome::Cut | Outcome::Gone);

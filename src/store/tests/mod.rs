@@ -4,6 +4,7 @@
 //! in the files, as after the end of a process. Damage is written into the files in between.
 
 mod append;
+mod backup;
 mod concurrent;
 mod damage;
 mod faults;

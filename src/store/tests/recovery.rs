@@ -383,6 +383,12 @@ fn b_010_recovery_that_is_killed_begins_anew() {
     let (dir, sent, last) = with_last_batch(6);
     let (file, at) = place_of(dir.path(), last.end - 30);
     change(&file, at, |rest| rest[0] ^= 1);
+    // What an earlier life had begun and not finished.
+    for name in
+        ["meta/checkpoint.new", "meta/topics.new", "CLEAN.new", "commitlog/new", "index/new"]
+    {
+        std::fs::write(dir.path().join(name), b"half").unwrap();
+    }
     let mut steps = 0;
     loop {
         let copy = copy_of(dir.path());
