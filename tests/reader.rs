@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         ("a_reader_changes_nothing", changes_nothing),
         ("a_reader_follows_growth_roll_and_new_topics", follows),
         ("a_reader_survives_what_the_owner_drops_and_recycles", survives_dropping),
+        ("a_reader_sees_topics_come_and_go", sees_topics_come_and_go),
         ("a_reader_sees_a_prefix_while_the_owner_sends", sees_a_prefix),
         ("a_reader_outlives_a_killed_owner_and_its_successor", outlives_the_owner),
         ("what_is_not_a_store_is_refused", refuses),
@@ -53,6 +54,8 @@ fn own(dir: &Path) {
                     sequence += 1;
                 }
             }
+            ["delete", name] => broker.delete_topic(name).unwrap(),
+            ["purge", name] => drop(broker.purge(name).unwrap()),
             ["drop"] => drop(broker.drop_before(broker.stats().log_end).unwrap()),
             ["close"] => broker.close().unwrap(),
             _ => panic!("{line}"),
@@ -193,6 +196,47 @@ fn survives_dropping() -> Result<(), Ignored> {
     assert_eq!(read(&idle, "t"), read(&reader, "t"));
     assert_eq!(idle.min_offset(&queue).unwrap(), reader.min_offset(&queue).unwrap());
     assert!(Reader::verify(dir.path()).unwrap().is_sound());
+    Ok(())
+}
+
+fn sees_topics_come_and_go() -> Result<(), Ignored> {
+    let dir = tempfile::tempdir().unwrap();
+    let mut owner = Owner::start(dir.path());
+    owner.tell("topic t");
+    owner.tell("send t 30");
+    let mut reader = Reader::open(dir.path()).unwrap();
+    let queue = QueueId::new("t", 0);
+    let max = reader.max_offset(&queue).unwrap();
+    owner.tell("purge t");
+    reader.refresh().unwrap();
+    assert_eq!(
+        (reader.min_offset(&queue).unwrap(), reader.max_offset(&queue).unwrap()),
+        (max, max)
+    );
+    owner.tell("send t 6");
+    reader.refresh().unwrap();
+    let pull = reader.pull(&queue, 0, 1).unwrap();
+    assert_eq!((pull.status, pull.next), (PullStatus::OffsetIllegal, max));
+    assert_eq!(reader.pull(&queue, max, 1).unwrap().messages.get(0).unwrap().offset(), max);
+    owner.tell("delete t");
+    reader.refresh().unwrap();
+    assert_eq!(reader.topics(), Vec::<String>::new());
+    assert!(matches!(reader.pull(&queue, 0, 1), Err(Error::NoSuchTopic { .. })));
+    // Another topic of the same name begins at 0.
+    owner.tell("topic t");
+    owner.tell("send t 3");
+    for reader in [&mut reader, &mut Reader::open(dir.path()).unwrap()] {
+        reader.refresh().unwrap();
+        let pull = reader.pull(&queue, 0, 1).unwrap();
+        assert_eq!((pull.status, pull.min), (PullStatus::Found, 0));
+    }
+    let found = Reader::verify(dir.path()).unwrap();
+    assert!(found.is_sound(), "{found}");
+    owner.tell("close");
+    let found = Reader::verify(dir.path()).unwrap();
+    assert!(found.is_sound(), "{found}");
+    let reader = Reader::open(dir.path()).unwrap();
+    assert_eq!(reader.min_offset(&queue).unwrap(), 0);
     Ok(())
 }
 

@@ -8,11 +8,13 @@ use super::log_file::{self, FOLDER, LogFile, Place};
 use super::offsets::Offsets;
 use super::recover::{NEXT_BASE, NEXT_BASE_KIND};
 use super::slots::Slots;
+use super::topic_event::{Change, TopicEvent};
 use super::topics::Topics;
 use super::{STORE_KIND, STORE_NAME, Store, StoreConfig};
 use crate::error::{Error, Result};
 use crate::storage::{Staging, Storage};
 use crate::sync::{Arc, Counted};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 impl Store {
@@ -33,10 +35,13 @@ impl Store {
         }
         // In this order: no offset beyond its queue, no queue beyond the log, and the log begins
         // no later than its queues.
-        let offsets = self.offsets.all();
+        let mut offsets = self.offsets.all();
         let groups = self.groups.entries();
         let mut files = self.log.files().to_vec();
         let topics = self.topics.all();
+        let next_incarnation = self.topics.changes().next_incarnation;
+        let live: BTreeSet<u32> = topics.iter().map(|topic| topic.incarnation).collect();
+        offsets.retain(|(key, _)| live.contains(&key.incarnation));
         let queues = topics.iter().flat_map(|topic| topic.queues.iter());
         let bounds =
             queues.map(|queue| ((queue.incarnation, queue.queue), queue.min()..queue.max()));
@@ -59,6 +64,10 @@ impl Store {
             after = file.end();
         }
         let (table, _) = Topics::open(to, store_id)?;
+        // The last incarnation may be one that is gone, and is not to be given again.
+        let incarnation = next_incarnation.saturating_sub(1);
+        let last = TopicEvent { name: String::new(), incarnation, change: Change::Deleted };
+        table.changes().note(position, last);
         topics.iter().for_each(|topic| table.changes().note(position, topic.event()));
         table.save(position)?;
         let table = Groups::open(to, store_id)?;
