@@ -78,7 +78,7 @@ pub use broker::assign::{
     MachineRoom, MachineRoomNearby, Sticky,
 };
 pub use broker::filter::Filter;
-pub use broker::{Broker, BrokerBuilder, Browse, GroupSettings, Mode, Start, Stats, Target};
+pub use broker::{Broker, BrokerBuilder, Browse, GroupSettings, Mode, ResetTo, Start, Stats};
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{

@@ -4,7 +4,7 @@
 
 mod support;
 
-use rocklet::{Broker, Delivery, Error, Message, Mode, OffsetStore, QueueId, Target};
+use rocklet::{Broker, Delivery, Error, Message, Mode, OffsetStore, QueueId, ResetTo};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -108,8 +108,8 @@ fn start_and_stop(broker: &Broker, round: u32) {
     let own = builder("own").offset_store(Nowhere).start(listener).unwrap();
     // The same messages again: the log is not to grow.
     if broker.groups().iter().any(|group| group == "pull") {
-        broker.reset_offsets("pull", "t", Target::First).unwrap();
-        broker.reset_offsets("push", "t", Target::First).unwrap();
+        broker.reset_offsets("pull", "t", ResetTo::First).unwrap();
+        broker.reset_offsets("push", "t", ResetTo::First).unwrap();
     }
     let mut pull = broker.pull_consumer("pull").subscribe("t", "*").unwrap().start().unwrap();
     push.pause().unwrap();

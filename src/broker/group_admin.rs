@@ -4,17 +4,18 @@ use super::core::Core;
 use super::group::instance_name;
 use super::group_settings::GroupSettings;
 use super::handle::Broker;
+use super::start::Start;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::queue_id::QueueId;
-use crate::store::{ConsumeQueue, Edge, OffsetKey};
+use crate::store::{ConsumeQueue, OffsetKey};
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-/// An offset of every queue, to move a group to.
+/// Where to move a group, in every queue of a topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Target {
+pub enum ResetTo {
     /// The first stored message.
     First,
     /// The end: what is sent from now on.
@@ -119,12 +120,12 @@ impl Broker {
         &self,
         group: &str,
         topic: &str,
-        target: Target,
+        to: ResetTo,
     ) -> Result<BTreeMap<QueueId, u64>> {
-        self.core().move_group(group, topic, |_, queue| target.offset(self.core(), queue))
+        self.core().move_group(group, topic, |_, queue| to.offset(self.core(), queue))
     }
 
-    /// Moves a group backwards only: queues in which it is not as far as `target` stay as they are
+    /// Moves a group backwards only: queues in which it is not as far as `to` stay as they are
     /// (OFF-9).
     ///
     /// # Errors
@@ -133,13 +134,13 @@ impl Broker {
         &self,
         group: &str,
         topic: &str,
-        target: Target,
+        to: ResetTo,
     ) -> Result<BTreeMap<QueueId, u64>> {
         let core = self.core();
         core.move_group(group, topic, |key, queue| {
             // A group that never consumed the queue stands at its beginning (OFF-11).
             let current = core.store.offsets.get(key).unwrap_or_else(|| queue.min());
-            Ok(target.offset(core, queue)?.min(current))
+            Ok(to.offset(core, queue)?.min(current))
         })
     }
 
@@ -219,17 +220,16 @@ impl Core {
     }
 }
 
-impl Target {
+impl ResetTo {
     fn offset(self, core: &Core, queue: &ConsumeQueue) -> Result<u64> {
-        match self {
-            Self::First => Ok(queue.min()),
-            Self::Last => Ok(core.store.exact_max(queue)),
-            Self::Time(time) => {
-                let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-                let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-                core.store.offset_at(queue, ms, Edge::AtOrAfter)
+        let start = match self {
+            Self::First => Start::First,
+            Self::Last => Start::Last,
+            Self::Time(time) => Start::Time(time),
+            Self::Offset(offset) => {
+                return Ok(offset.clamp(queue.min(), core.store.exact_max(queue)));
             }
-            Self::Offset(offset) => Ok(offset.clamp(queue.min(), core.store.exact_max(queue))),
-        }
+        };
+        start.offset(&core.store, queue)
     }
 }

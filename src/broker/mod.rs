@@ -35,7 +35,7 @@ mod topics;
 
 pub use browse::Browse;
 pub use builder::BrokerBuilder;
-pub use group_admin::Target;
+pub use group_admin::ResetTo;
 pub use group_settings::GroupSettings;
 pub use handle::Broker;
 pub use mode::Mode;

@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    AssignStrategy, Assignment, Broker, Error, GroupSettings, LabelledQueue, Message, Result,
-    Target,
+    AssignStrategy, Assignment, Broker, Error, GroupSettings, LabelledQueue, Message, ResetTo,
+    Result,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn keep_changing(broker: &Broker) {
                 .and_then(|()| consumer.unsubscribe("u"))
                 .and_then(|()| consumer.resume())
                 .and_then(|()| broker.update_group("c", settings));
-            let moved = match broker.reset_offsets("c", "t", Target::First) {
+            let moved = match broker.reset_offsets("c", "t", ResetTo::First) {
                 Err(Error::NoSuchTopic { .. }) => Ok(()),
                 moved => moved.map(drop),
             };

@@ -1,7 +1,7 @@
 //! Moving groups to other offsets.
 
 use crate::support::*;
-use rocklet::{Broker, DrivenClock, Error, Start, Target};
+use rocklet::{Broker, DrivenClock, Error, ResetTo, Start};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -30,12 +30,12 @@ fn consumed() -> (Scene, DrivenClock) {
 fn off_9_off_11_a_group_without_members_is_moved_to_a_time_an_offset_or_an_end() {
     let (scene, _clock) = consumed();
     let broker = &scene.broker;
-    let at = |ms| Target::Time(UNIX_EPOCH + Duration::from_millis(ms));
+    let at = |ms| ResetTo::Time(UNIX_EPOCH + Duration::from_millis(ms));
     let cases = [
-        (Target::First, 0),
-        (Target::Last, 10),
-        (Target::Offset(7), 7),
-        (Target::Offset(99), 10),
+        (ResetTo::First, 0),
+        (ResetTo::Last, 10),
+        (ResetTo::Offset(7), 7),
+        (ResetTo::Offset(99), 10),
         (at(0), 0),
         (at(1_000_050), 5),
         (at(1_000_051), 6),
@@ -46,18 +46,19 @@ fn off_9_off_11_a_group_without_members_is_moved_to_a_time_an_offset_or_an_end()
         assert_eq!(moved, BTreeMap::from([0, 1].map(|queue| (q("t", queue), expected))));
         assert_eq!(offsets(broker, "g"), [Some(expected); 2], "{target:?}");
     }
-    broker.reset_offsets("g", "t", Target::Offset(4)).unwrap();
-    for (target, expected) in [(Target::Last, 4), (Target::Offset(5), 4), (Target::Offset(3), 3)] {
+    broker.reset_offsets("g", "t", ResetTo::Offset(4)).unwrap();
+    for (target, expected) in [(ResetTo::Last, 4), (ResetTo::Offset(5), 4), (ResetTo::Offset(3), 3)]
+    {
         broker.rewind_offsets("g", "t", target).unwrap();
         assert_eq!(offsets(broker, "g"), [Some(expected); 2], "only backwards: {target:?}");
     }
-    let unknown = broker.reset_offsets("h", "t", Target::First);
+    let unknown = broker.reset_offsets("h", "t", ResetTo::First);
     assert!(matches!(unknown, Err(Error::NoSuchGroup { .. })));
-    let unknown = broker.reset_offsets("g", "u", Target::First);
+    let unknown = broker.reset_offsets("g", "u", ResetTo::First);
     assert!(matches!(unknown, Err(Error::NoSuchTopic { .. })));
     // A group that never consumed the topic stands at its beginning.
     broker.create_group("n", rocklet::GroupSettings::new()).unwrap();
-    broker.rewind_offsets("n", "t", Target::Last).unwrap();
+    broker.rewind_offsets("n", "t", ResetTo::Last).unwrap();
     assert_eq!(offsets(broker, "n"), [Some(0); 2]);
     let scene = scene.reopen();
     assert_eq!(offsets(&scene.broker, "g"), [Some(3); 2]);
@@ -80,14 +81,14 @@ fn off_10_members_that_run_go_on_at_the_new_offset() {
         .collect();
     assert!(members.iter().all(|member| member.assignment().len() == 1));
     for round in 1..=20 {
-        broker.reset_offsets("g", "t", Target::Offset(5)).unwrap();
+        broker.reset_offsets("g", "t", ResetTo::Offset(5)).unwrap();
         wait_for("commit of all", || offsets(broker, "g") == [Some(10); 2]);
         let again = |nth| seen.iter().map(|seen| seen.count(nth)).sum::<u32>();
         assert!((5..10).chain(15..20).all(|nth| again(nth) == round), "round {round}");
         assert!((0..5).chain(10..15).all(|nth| again(nth) == 0));
     }
     // Forwards it skips, and what comes is delivered.
-    broker.reset_offsets("g", "t", Target::Last).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Last).unwrap();
     send_to(broker, "t", 0, 50);
     send_to(broker, "t", 1, 51);
     wait_for("commit of all", || offsets(broker, "g") == [Some(11); 2]);
@@ -99,7 +100,7 @@ fn off_10_members_that_run_go_on_at_the_new_offset() {
 fn off_10_off_13_what_is_in_flight_when_a_group_is_moved_counts_no_more() {
     let (scene, _clock) = consumed();
     let broker = &scene.broker;
-    broker.reset_offsets("g", "t", Target::Offset(2)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(2)).unwrap();
     let (seen, door) = (Seen::default(), Door::default());
     let (noted, inside) = (seen.clone(), door.clone());
     let builder = broker.push_consumer("g").subscribe("t", "*").unwrap().threads(2);
@@ -110,8 +111,8 @@ fn off_10_off_13_what_is_in_flight_when_a_group_is_moved_counts_no_more() {
         })
         .unwrap();
     wait_for("busy workers", || door.waiting() == 2);
-    broker.reset_offsets("g", "t", Target::Offset(8)).unwrap();
-    broker.reset_offsets("g", "t", Target::Offset(9)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(8)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(9)).unwrap();
     assert_eq!(offsets(broker, "g"), [Some(9); 2], "at once");
     // A kill now would go on from there, too: progress of the old owner is not stored.
     let queue = q("t", 0);
@@ -133,10 +134,10 @@ fn off_10_off_13_what_is_in_flight_when_a_group_is_moved_counts_no_more() {
 fn off_10_a_pull_consumer_is_moved_when_it_has_committed_what_it_polled() {
     let (scene, _clock) = consumed();
     let broker = &scene.broker;
-    broker.reset_offsets("g", "t", Target::First).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::First).unwrap();
     let mut pull = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
     assert_eq!(pull.poll(SOON).unwrap().len(), 20);
-    broker.reset_offsets("g", "t", Target::Offset(8)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(8)).unwrap();
     assert_eq!(pull.poll(Duration::ZERO).unwrap().len(), 0);
     pull.commit().unwrap();
     assert_eq!(offsets(broker, "g"), [Some(8); 2]);
@@ -153,11 +154,11 @@ fn off_8_off_12_offsets_are_cloned_and_the_lowest_is_found() {
     let (scene, _clock) = consumed();
     let broker = &scene.broker;
     assert_eq!(broker.min_committed(&q("t", 0)).unwrap(), Some(10));
-    broker.reset_offsets("g", "t", Target::Offset(6)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(6)).unwrap();
     let cloned = broker.clone_offsets("g", "copy", "t").unwrap();
     assert_eq!(cloned, BTreeMap::from([(q("t", 0), 6), (q("t", 1), 6)]));
     assert_eq!(offsets(broker, "copy"), [Some(6); 2]);
-    broker.reset_offsets("g", "t", Target::Offset(9)).unwrap();
+    broker.reset_offsets("g", "t", ResetTo::Offset(9)).unwrap();
     assert_eq!(offsets(broker, "copy"), [Some(6); 2], "a copy");
     assert_eq!(broker.min_committed(&q("t", 1)).unwrap(), Some(6));
     assert!(matches!(broker.clone_offsets("none", "x", "t"), Err(Error::NoSuchGroup { .. })));
