@@ -1,7 +1,7 @@
 //! Subscribing while members run: for the whole group, at once.
 
 use crate::support::*;
-use rocklet::{Broker, Error, PushConsumer, QueuesChanged};
+use rocklet::{Broker, Error, Filter, Message, PushConsumer, QueuesChanged};
 use std::sync::{Arc, Mutex};
 
 fn member(broker: &Broker, name: &str, topics: &[&str], seen: &Seen) -> PushConsumer {
@@ -68,6 +68,27 @@ fn cli_12_another_filter_holds_from_the_next_message_that_is_read() {
     consumer.subscribe("t", "a").unwrap();
     assert_eq!(consumer.assignment(), generation, "the same again changes nothing");
     assert!(matches!(consumer.subscribe("no topic", "*"), Err(Error::Name { .. })));
+}
+
+#[test]
+fn sub_3_an_sql_expression_is_compiled_when_it_is_given() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    for wrong in ["", " ", "amount >", "amount > 1 AND"] {
+        assert!(matches!(Filter::sql(wrong), Err(Error::Sql { .. })), "{wrong:?}");
+    }
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    consumer.subscribe("t", Filter::sql("amount > 1").unwrap()).unwrap();
+    for nth in 0..4 {
+        let message = Message::new("t", body(nth)).property("amount", nth.to_string());
+        broker.producer().send(&message).unwrap();
+    }
+    wait_for("commit of all", || committed(broker, "g", "t") == 4);
+    assert!(seen.len() == 2 && seen.has(2) && seen.has(3));
 }
 
 #[test]

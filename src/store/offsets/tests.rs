@@ -43,6 +43,22 @@ fn conc_11_raise_never_lowers() {
 }
 
 #[test]
+fn b_150_a_late_beginning_never_replaces_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
+    for queue in 0..500 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| offsets.begin(key(queue), 0).unwrap());
+            scope.spawn(|| {
+                offsets.raise(key(queue), 7).unwrap();
+                assert_eq!(offsets.get(key(queue)), Some(7));
+            });
+        });
+        assert_eq!(offsets.get(key(queue)), Some(7));
+    }
+}
+
+#[test]
 fn off_13_a_frozen_offset_keeps_its_value_until_it_is_thawed() {
     let dir = tempfile::tempdir().unwrap();
     let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
