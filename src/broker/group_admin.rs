@@ -71,10 +71,15 @@ impl Broker {
         group.retire()?;
         let instances = instance_name(name, "");
         let removed = core.while_open(|| {
-            let all = core.store.groups.all().into_iter().map(|(known, _)| known);
-            let mut own = all.filter(|known| known == name || known.starts_with(&instances));
-            own.try_for_each(|known| core.store.groups.remove(&known))
+            let all = core.store.groups.all().into_iter();
+            let mut own = all.filter(|(known, _)| known == name || known.starts_with(&instances));
+            own.try_for_each(|(known, number)| {
+                core.store.groups.remove(&known)?;
+                core.store.offsets.forget_group(number);
+                Ok(())
+            })
         });
+        core.store.flusher().ring();
         match removed {
             Ok(()) => core.forget_group(name),
             Err(_) => group.reinstate(),

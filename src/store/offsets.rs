@@ -271,6 +271,16 @@ impl Offsets {
         }
     }
 
+    /// Forgets all that a group has committed, which was deleted, and which nobody commits for.
+    pub(crate) fn forget_group(&self, group: u32) {
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        let own: Vec<_> = state.cells.keys().filter(|key| key.group == group).copied().collect();
+        own.iter().for_each(|key| state.free_cell(key));
+    }
+
     /// Forgets what was committed in topics that are not `live`, for good with the next sync.
     pub(crate) fn retain(&self, live: impl Fn(u32) -> bool) {
         let mut state = self.state.lock();

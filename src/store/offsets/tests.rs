@@ -43,6 +43,34 @@ fn conc_11_raise_never_lowers() {
 }
 
 #[test]
+fn sub_6_the_cells_of_a_deleted_group_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path());
+    let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
+    let of = |group: u32, queue: u16| OffsetKey { group, ..key(queue) };
+    for group in 0..40 {
+        for queue in 0..50 {
+            offsets.set(of(group, queue), 7).unwrap();
+        }
+        if group > 0 {
+            offsets.forget_group(group);
+        }
+    }
+    assert_eq!(offsets.files(), 1, "50 cells, and 50 that were used again");
+    let check = |offsets: &Offsets| {
+        assert_eq!([0, 1, 39].map(|group| offsets.get(of(group, 3))), [Some(7), None, None]);
+    };
+    check(&offsets);
+    drop(offsets);
+    let (offsets, unsound) = Offsets::open(&storage, 5, 0).unwrap();
+    check(&offsets);
+    assert_eq!(unsound, 0);
+    offsets.close();
+    offsets.forget_group(0);
+    check(&offsets);
+}
+
+#[test]
 fn b_150_a_late_beginning_never_replaces_progress() {
     let dir = tempfile::tempdir().unwrap();
     let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
