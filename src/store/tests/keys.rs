@@ -214,8 +214,7 @@ fn missing_damaged_and_foreign_key_files_are_made_again() {
             &|path| change(path, 4, |bytes| bytes[0] ^= 1),
             &|path| change(path, 70, |bytes| bytes[0] ^= 1),
             &|path| {
-                let len = std::fs::metadata(path).unwrap().len() as usize;
-                change(path, len / 2, |bytes| bytes[0] ^= 0x40);
+                change(path, 64 + 24, |entries| entries.iter_mut().for_each(|byte| *byte ^= 1));
             },
             &|path| {
                 let bytes = std::fs::read(path).unwrap();
