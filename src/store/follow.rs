@@ -147,6 +147,11 @@ impl Follower {
         self.position
     }
 
+    /// Where the file before the first one ended.
+    pub(crate) fn begin(&self) -> u64 {
+        self.files.first().map_or(0, |followed| followed.after)
+    }
+
     /// The log files, ascending.
     pub(crate) fn log_files(&self) -> &[Counted<LogFile>] {
         &self.shared
@@ -272,7 +277,13 @@ impl Follower {
         let mut changed = self.files.len() != count;
         for base in bases {
             if self.files.last().is_none_or(|last| base >= last.file.end()) {
-                let Some(followed) = self.open_file(base)? else { break };
+                let Some(followed) = self.open_file(base)? else {
+                    // Before the first one that is there it has just been dropped.
+                    if self.files.is_empty() {
+                        continue;
+                    }
+                    break;
+                };
                 // What stands behind a missing file is not a prefix.
                 let end = self.files.last().map(|last| last.file.end());
                 if end.is_some_and(|end| end != followed.after) {

@@ -10,6 +10,7 @@ mod damage;
 mod faults;
 pub(crate) mod faulty;
 mod flush;
+mod follow;
 mod index;
 mod keys;
 mod offsets;

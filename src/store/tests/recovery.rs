@@ -100,7 +100,7 @@ fn after_a_close_nothing_is_taken_and_a_second_close_does_nothing() {
 }
 
 /// A store whose last append is a batch of `size` records; nothing of it has been flushed.
-fn with_last_batch(size: u64) -> (tempfile::TempDir, Vec<Vec<u8>>, Appended) {
+pub(super) fn with_last_batch(size: u64) -> (tempfile::TempDir, Vec<Vec<u8>>, Appended) {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let topic = topic(&store, 1);
