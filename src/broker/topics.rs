@@ -159,6 +159,8 @@ impl Core {
         self.check_open()?;
         let topic = self.store.delete_topic(name)?.ok_or_else(|| no_such_topic(name))?;
         self.topic_changed(name);
+        // No loss of power may bring the topic back without what was committed in it.
+        self.store.flush()?;
         // Behind the consumers, whose last commits would make cells again.
         self.store.forget_offsets(&topic);
         Ok(())

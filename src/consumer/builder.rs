@@ -66,12 +66,6 @@ impl<S> ConsumerBuilder<S> {
         self
     }
 
-    /// Keeps progress in a store of your own, see [`OffsetStore`].
-    pub fn offset_store(mut self, store: impl OffsetStore + 'static) -> Self {
-        self.plan.offsets = Some(Arc::new(store));
-        self
-    }
-
     /// Has `listener` called when the consumer gets or loses queues, by a thread of the consumer
     /// with no lock held: a worker, or whoever polls. A panic of it is contained (REB-10).
     pub fn on_queues_changed(

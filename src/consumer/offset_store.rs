@@ -1,8 +1,8 @@
 //! Progress in a store of the user's.
 //!
 //! It is user code: it may be slow, fail or panic. So it is called by the workers of its consumer
-//! alone, or by whoever polls and commits, with no lock held, for one queue by one thread at a time;
-//! what the workers gave it last is the highest.
+//! alone, with no lock held, for one queue by one thread at a time, and what it was given last is
+//! the highest.
 
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
@@ -15,8 +15,8 @@ use std::fmt;
 ///
 /// Without one, the directory keeps it: for the group, or in
 /// [`Mode::Broadcasting`](crate::Mode::Broadcasting) for each member by its name. All members of a
-/// group have one, or none has. From a push consumer progress comes at an interval, when a queue is
-/// given away, and at shutdown; from a pull consumer when it commits. A panic counts as a failure.
+/// group have one, or none has. Progress comes at an interval, when a queue is given away, and at
+/// shutdown. A panic counts as a failure.
 pub trait OffsetStore: Send + Sync {
     /// Prepares reading; called once, by `start`, which fails if this does.
     ///
@@ -148,14 +148,6 @@ impl OwnOffsets {
         let mut state = self.state.lock();
         let progress = state.queues.get_mut(queue);
         progress.is_some_and(|progress| std::mem::take(&mut progress.release))
-    }
-
-    /// Stores an offset, whichever way it moves: for whoever commits by hand.
-    ///
-    /// # Errors
-    /// `OffsetStore`.
-    pub(super) fn put(&self, queue: &QueueId, offset: u64) -> Result<()> {
-        call("store", || self.store.store(queue, offset))
     }
 
     /// The queues with something to store; the next progress has somebody come again.

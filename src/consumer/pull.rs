@@ -88,9 +88,8 @@ impl PullConsumer {
     /// `State` if it was started before; `Setting` if a setting is out of its range; `Name`;
     /// `Duplicate` if the name is taken; `Mismatch` if the running members differ; `GroupForbids` or
     /// `NoSuchGroup` if the group may not consume; `Strategy` if the strategy panics when asked for
-    /// its name; `OffsetStore` if a store of your own cannot be loaded; `DiskFull`, `Io` or
-    /// `Poisoned` if the group, or where it begins, cannot be stored; `Corrupt` if the message to
-    /// begin with cannot be read; `Closed`.
+    /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
+    /// `Corrupt` if the message to begin with cannot be read; `Closed`.
     pub fn start(&mut self) -> Result<()> {
         let plan = self.phase.begin()?;
         let started = self.join(&plan);
@@ -100,7 +99,7 @@ impl PullConsumer {
     fn join(&self, plan: &Plan) -> Result<Arc<PullMember>> {
         check_range("batch", self.batch, 1, 1024)?;
         let (group, name) = plan.group()?;
-        let member = PullMember::new(plan, &group, &name)?;
+        let member = PullMember::new(plan, &group, &name);
         plan.join(&group, &name, Kind::Pull, &member)?;
         Ok(member)
     }
@@ -173,8 +172,7 @@ impl PullConsumer {
     /// otherwise.
     ///
     /// # Errors
-    /// `Closed`; `Corrupt` if a message cannot be read; `GroupForbids`; `OffsetStore` if a store of
-    /// your own cannot tell where to go on; `State` if it does not run.
+    /// `Closed`; `Corrupt` if a message cannot be read; `GroupForbids`; `State` if it does not run.
     pub fn poll(&mut self, timeout: Duration) -> Result<Deliveries> {
         self.member("poll")?.poll(timeout, self.batch)
     }
@@ -184,8 +182,7 @@ impl PullConsumer {
     ///
     /// # Errors
     /// `DiskFull` or `Io` if there is no room for the group's first offset in a queue, or it cannot
-    /// be made, `OffsetStore` if a store of your own fails; what was committed before it stays so.
-    /// `State` if it does not run; `Closed`.
+    /// be made; what was committed before it stays so. `State` if it does not run; `Closed`.
     pub fn commit(&mut self) -> Result<()> {
         self.member("commit")?.commit()
     }

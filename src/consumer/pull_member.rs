@@ -2,7 +2,6 @@
 //! has, how far they have been handed out, and a wake-up for a poll that waits.
 
 use super::builder::Plan;
-use super::offset_store::OwnOffsets;
 use super::queue_changes::{QueueChanges, QueuesChanged};
 use crate::broker::Mode;
 use crate::broker::core::{Core, Running};
@@ -25,7 +24,6 @@ pub(super) struct PullMember {
     mode: Mode,
     queues: Mutex<Queues>,
     changes: QueueChanges,
-    own_offsets: Option<OwnOffsets>,
     closed: AtomicBool,
     woken: Arc<Alarm>,
     myself: Weak<Self>,
@@ -54,28 +52,22 @@ struct Cursor {
     /// What a commit would store: everything below was handed out, or passed by.
     handed_out: u64,
     committed: u64,
-    /// A store of the user's has been asked where to go on, if there is one.
-    opened: bool,
-    /// The directory keeps its progress.
-    kept: bool,
     revoked: bool,
 }
 
 impl PullMember {
-    pub(super) fn new(plan: &Plan, group: &Arc<Group>, name: &str) -> Result<Arc<Self>> {
-        let own_offsets = plan.offsets.clone().map(OwnOffsets::load).transpose()?;
-        Ok(Arc::new_cyclic(|myself| Self {
+    pub(super) fn new(plan: &Plan, group: &Arc<Group>, name: &str) -> Arc<Self> {
+        Arc::new_cyclic(|myself| Self {
             core: plan.broker.core().clone(),
             group: group.clone(),
             name: name.to_owned(),
             mode: plan.mode,
             changes: QueueChanges::new(plan.changes.clone()),
-            own_offsets,
             queues: Mutex::new(Rank::Member, Queues::default()),
             closed: AtomicBool::new(false),
             woken: Arc::new(Alarm::new()),
             myself: myself.clone(),
-        }))
+        })
     }
 
     pub(super) fn assignment(&self) -> Vec<QueueId> {
@@ -108,7 +100,6 @@ impl PullMember {
 
     /// Stores how far each queue was handed out; lets go of those that were revoked.
     pub(super) fn commit(&self) -> Result<()> {
-        self.store_own()?;
         let mut queues = self.queues.lock();
         // A member that was stopped has no queues to commit any more.
         self.check_open()?;
@@ -127,32 +118,6 @@ impl PullMember {
         Ok(())
     }
 
-    /// Has a store of the user's keep what a commit is about; with no lock held.
-    fn store_own(&self) -> Result<()> {
-        let Some(own) = &self.own_offsets else { return Ok(()) };
-        let queues = self.queues.lock();
-        self.check_open()?;
-        let unstored = queues.owned.iter().filter(|(_, c)| c.handed_out != c.committed);
-        let unstored: Vec<_> = unstored.map(|(id, c)| (id.clone(), c.handed_out)).collect();
-        drop(queues);
-        unstored.iter().try_for_each(|(id, offset)| own.put(id, *offset))
-    }
-
-    /// Asks a store of the user's where to go on in a queue.
-    fn open(&self, id: &QueueId, waiter: &Arc<dyn Waiter>) -> Result<()> {
-        let Some(own) = &self.own_offsets else { return Ok(()) };
-        let stored = own.read(id)?;
-        let mut queues = self.queues.lock();
-        // Of one that was given back meanwhile, the next owner asks again.
-        let held = queues.owned.get_mut(id).filter(|cursor| Arc::ptr_eq(&cursor.waiter, waiter));
-        if let Some(cursor) = held.filter(|cursor| !cursor.opened) {
-            cursor.opened = true;
-            let offset = stored.unwrap_or(cursor.next);
-            (cursor.next, cursor.handed_out, cursor.committed) = (offset, offset, offset);
-        }
-        Ok(())
-    }
-
     /// Goes on at `offset`, forwards or backwards; the next commit stores it.
     pub(super) fn seek(&self, id: &QueueId, offset: u64) -> Result<()> {
         let mut queues = self.queues.lock();
@@ -165,16 +130,13 @@ impl PullMember {
         if !(min..=max).contains(&offset) {
             return Err(Error::OffsetRange { offset, min, max });
         }
-        (cursor.next, cursor.handed_out, cursor.opened) = (offset, offset, true);
+        (cursor.next, cursor.handed_out) = (offset, offset);
         Ok(())
     }
 
     /// What is committed in a queue, for the group or for this member of it.
     pub(super) fn committed(&self, id: &QueueId) -> Result<Option<u64>> {
         let (_, queue) = self.core.queue(id)?;
-        if let Some(own) = &self.own_offsets {
-            return own.read(id);
-        }
         Ok(self.core.store.offsets.get(self.group.key(self.mode, &self.name, &queue)?))
     }
 
@@ -238,12 +200,6 @@ impl PullMember {
             let mut queues = self.queues.lock();
             queues.last = Some(id.clone());
             let held = queues.owned.get(id).filter(|cursor| !cursor.revoked);
-            if let Some(cursor) = held.filter(|cursor| !cursor.opened) {
-                let waiter = cursor.waiter.clone();
-                drop(queues);
-                self.open(id, &waiter)?;
-                continue;
-            }
             let Some((owned, from)) = held.map(|cursor| (cursor.owned.clone(), cursor.next)) else {
                 return Ok(());
             };
@@ -276,7 +232,7 @@ impl PullMember {
     /// Has itself woken by the next message of any queue.
     fn park(&self) -> Vec<(Owned, Arc<dyn Waiter>)> {
         let queues = self.queues.lock();
-        let held = queues.owned.values().filter(|cursor| !cursor.revoked && cursor.opened);
+        let held = queues.owned.values().filter(|cursor| !cursor.revoked);
         let held: Vec<_> = held.map(|c| (c.owned.clone(), c.waiter.clone(), c.next)).collect();
         drop(queues);
         let park = |(owned, waiter, next): (Owned, Arc<dyn Waiter>, u64)| {
@@ -298,10 +254,10 @@ impl PullMember {
 
 impl Cursor {
     fn commit(&mut self, core: &Core) -> Result<()> {
-        if self.handed_out != self.committed && self.kept {
+        if self.handed_out != self.committed {
             core.store.set_offset(self.owned.key, self.handed_out)?;
+            self.committed = self.handed_out;
         }
-        self.committed = self.handed_out;
         Ok(())
     }
 
@@ -328,9 +284,7 @@ impl Member for PullMember {
         let id = owned.id.clone();
         let waiter: Arc<dyn Waiter> = Arc::new(waiter);
         let (next, handed_out, committed) = (offset, offset, offset);
-        let kept = self.own_offsets.is_none();
-        let (opened, revoked) = (kept, false);
-        let cursor = Cursor { owned, waiter, next, handed_out, committed, opened, kept, revoked };
+        let cursor = Cursor { owned, waiter, next, handed_out, committed, revoked: false };
         self.queues.lock().owned.insert(id.clone(), cursor);
         self.woken.ring();
         self.note_change(&id);

@@ -1,8 +1,9 @@
 //! What only push consumers have to set.
 
 use super::builder::{ConsumerBuilder, check_ms, check_range};
+use super::offset_store::OffsetStore;
 use crate::error::Result;
-use crate::sync::cores;
+use crate::sync::{Arc, cores};
 use std::time::Duration;
 
 /// Settings of a push consumer that is not made yet.
@@ -168,6 +169,12 @@ impl ConsumerBuilder<PushSettings> {
     /// returns keeps its queue for ever.
     pub fn take_over_after(mut self, time: Duration) -> Self {
         self.own.take_over_after = Some(time);
+        self
+    }
+
+    /// Keeps progress in a store of your own, see [`OffsetStore`].
+    pub fn offset_store(mut self, store: impl OffsetStore + 'static) -> Self {
+        self.plan.offsets = Some(Arc::new(store));
         self
     }
 

@@ -334,6 +334,22 @@ impl CommitLog {
         segment.populate_to(wanted, STEP);
     }
 
+    /// Writes what is committed of `range` once more as it stands, so that it is synced, whatever
+    /// has become of it before.
+    pub(super) fn write_again(&self, range: Range<u64>) -> Result<()> {
+        let range = range.start..range.end.min(self.committed());
+        let files = self.files();
+        for file in files.iter().filter(|f| f.end() > range.start && f.base < range.end) {
+            let start = (range.start.max(file.base) - file.base) as usize;
+            let end = (range.end.min(file.end()) - file.base) as usize;
+            let Some(bytes) = file.segment.read(start..end) else { continue };
+            let failed = |action, e| io_error(&*self.storage, action, &file.name(), e);
+            let opened = self.storage.open(&file.name()).map_err(|e| failed("open", e))?;
+            opened.write_at(start as u64, bytes).map_err(|e| failed("write", e))?;
+        }
+        Ok(())
+    }
+
     /// Makes `from..to` durable, a range in every file that it touches.
     pub(crate) fn sync(&self, from: u64, to: u64) -> Result<()> {
         for file in self.files().iter().filter(|file| file.end() > from && file.base < to) {

@@ -22,7 +22,9 @@ impl Store {
     /// Returns when everything below `target` is durable, or with the cause why it cannot be.
     pub(crate) fn wait_durable(&self, target: u64) -> std::result::Result<(), String> {
         let sync = |from, to| {
-            let synced = self.log.sync(from, to).and_then(|()| self.mark.lock().set(to));
+            let attempted = self.mark.lock().attempt(to);
+            let synced = attempted.and_then(|()| self.log.sync(from, to));
+            let synced = synced.and_then(|()| self.mark.lock().set(to));
             // Before anybody is told of it: who is told, and sends again, is refused.
             synced.inspect_err(|error| self.poison(&error.to_string()))?;
             self.log.with_tail(|tail| tail.note_flushed(to));

@@ -94,6 +94,11 @@ impl Groups {
         offsets.prepare(next_number > 0)
     }
 
+    /// See [`Table::write_again`].
+    pub(crate) fn write_again(&self) -> Result<()> {
+        self.state.lock().table.write_again()
+    }
+
     /// Takes no further group: the table may belong to another broker from now on.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();

@@ -292,6 +292,10 @@ impl Store {
         let live: HashSet<u32> = store.topics.all().iter().map(|topic| topic.incarnation).collect();
         store.offsets.retain(|incarnation| live.contains(&incarnation));
         store.report.lowered = store.lower_offsets()?;
+        if !store.report.clean {
+            // What recovery has written of them is to be synced.
+            store.flusher().ring();
+        }
         store.checkpoint.lock().position = checkpoint.unwrap_or(0);
         let interval = matches!(store.config.flush, Flush::Every(_));
         if store.report.is_plain_kill() && interval && checkpoint.is_some() {
@@ -510,9 +514,6 @@ impl Store {
                 lowered.push(LoweredOffset { topic, queue: key.queue, from, to });
             },
         )?;
-        if !lowered.is_empty() {
-            self.flusher().ring();
-        }
         Ok(lowered)
     }
 }

@@ -315,6 +315,19 @@ impl Offsets {
         Ok(())
     }
 
+    /// Writes all cells once more as they stand: a sync of an earlier process may have failed, and
+    /// left them behind as clean. They are to be synced.
+    pub(crate) fn write_again(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let State { files, dirty, .. } = &mut *state;
+        for (number, cells) in files.iter_mut().enumerate() {
+            let wrote = cells.file.write_at(0, cells.region.bytes(0..FILE));
+            wrote.map_err(|e| io_error(&*self.storage, "write", &file_name(number), e))?;
+            (cells.dirty, *dirty) = (true, true);
+        }
+        Ok(())
+    }
+
     /// Takes no further commit, and waits for a file that is being made: the files may belong to
     /// another broker from now on.
     pub(crate) fn close(&self) {

@@ -76,7 +76,7 @@ pub(crate) fn recover(
     };
     let (mark, flushed) = FlushedMark::open(storage, store_id)?;
     let mut report = RecoveryReport::new(Boot::of(&**storage, flushed), kept);
-    let flushed = flushed.unwrap_or(Flushed { position: 0, same_boot: false });
+    let flushed = flushed.unwrap_or(Flushed { position: 0, attempted: u64::MAX, same_boot: false });
     let (topics, known_topics) = Topics::open(storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
     let offset_files = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.offset_files);
@@ -162,6 +162,12 @@ pub(crate) fn recover(
     report.bytes_scanned = report.bytes_scanned.max(end.bytes);
     report.lost = reading.rebuild.lost();
 
+    if !report.clean {
+        // See `FlushedMark`: a sync of the process before may have failed.
+        topics.changes().write_again()?;
+        groups.write_again()?;
+        offsets.write_again()?;
+    }
     unmark_clean(&**storage)?;
     // What power has taken may have left an offset or a block of the index behind, which no later
     // topic is to get.
@@ -172,6 +178,9 @@ pub(crate) fn recover(
     report.cut(sealed);
     let lacking = lacking(&known_topics, &found);
     topics.recovered(found, next_incarnation, lacking, position);
+    if !report.clean {
+        log.write_again(known_end..flushed.attempted)?;
+    }
     let (durable, checkpoint) = (known_end, is_known.then_some(checkpoint.position));
     Ok(Recovered {
         store_id,

@@ -122,6 +122,16 @@ impl Table {
         synced
     }
 
+    /// Writes the table once more as it stands, durably: a sync of an earlier process may have
+    /// failed, and left it behind as clean.
+    pub(crate) fn write_again(&mut self) -> Result<()> {
+        let failed = |action, source| io_error(&*self.storage, action, self.name, source);
+        let mut bytes = vec![0; self.end as usize];
+        self.file()?.read_at(0, &mut bytes).map_err(|e| failed("read", e))?;
+        self.file()?.write_at(0, &bytes).map_err(|e| failed("write", e))?;
+        self.sync()
+    }
+
     /// Makes all entries survive a loss of power.
     pub(crate) fn sync(&self) -> Result<()> {
         self.file()?.sync().map_err(|e| io_error(&*self.storage, "sync", self.name, e))

@@ -182,6 +182,11 @@ impl Changes {
         queues.for_each(|queue| drop(queue.take_blocks()));
     }
 
+    /// See [`Table::write_again`].
+    pub(crate) fn write_again(&mut self) -> Result<()> {
+        self.table.write_again()
+    }
+
     /// Notes an event that the log has, up to `end`, and the table does not.
     pub(super) fn note(&mut self, end: u64, event: TopicEvent) {
         self.unsaved.push((end, event));

@@ -134,43 +134,6 @@ fn reb_8_off_2_a_queue_whose_offset_cannot_be_read_waits_and_is_asked_for_again(
 }
 
 #[test]
-fn off_2_a_pull_consumer_asks_the_store_and_gives_it_what_it_commits() {
-    let scene = scene();
-    let broker = &scene.broker;
-    broker.create_topic("t", 2).unwrap();
-    fill(broker, "t", 0, 0..5);
-    fill(broker, "t", 1, 5..10);
-    let store = Arc::<Notebook>::default();
-    store.offsets.lock().unwrap().insert(q("t", 0), 3);
-    let start = |name: &str| {
-        let builder = broker.pull_consumer("p").subscribe("t", "*").unwrap().name(name);
-        builder.offset_store(store.clone()).start()
-    };
-    let mut pull = start("a").unwrap();
-    store.reads_fail.store(true, Ordering::SeqCst);
-    let failed = pull.poll(SHORT);
-    assert!(matches!(failed, Err(Error::OffsetStore { action: "read", .. })));
-    assert!(matches!(start("b"), Err(Error::OffsetStore { action: "load", .. })));
-    store.reads_fail.store(false, Ordering::SeqCst);
-    let mut found = numbers(&pull.poll(SOON).unwrap());
-    found.sort_unstable();
-    assert_eq!(found, [3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!((store.get(0), pull.committed(&q("t", 0)).unwrap()), (Some(3), Some(3)));
-    store.stores_fail.store(true, Ordering::SeqCst);
-    assert!(matches!(pull.commit(), Err(Error::OffsetStore { action: "store", .. })));
-    store.stores_fail.store(false, Ordering::SeqCst);
-    // A revoked queue is given back by the commit.
-    let mut other = start("b").unwrap();
-    assert!(other.assignment().is_empty());
-    pull.commit().unwrap();
-    assert_eq!((store.get(0), store.get(1)), (Some(5), Some(5)));
-    assert_eq!(other.assignment(), [q("t", 1)]);
-    send_to(broker, "t", 1, 10);
-    assert_eq!(numbers(&other.poll(SOON).unwrap()), [10]);
-    assert_eq!(broker.committed("p", &q("t", 1)).unwrap(), Some(0), "where the group began");
-}
-
-#[test]
 fn b_096_a_slow_store_of_one_queue_holds_up_no_other_one() {
     let scene = scene();
     let broker = &scene.broker;

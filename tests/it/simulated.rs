@@ -102,6 +102,71 @@ fn a_topic_that_power_took_leaves_no_commit_to_the_next_one() {
     assert_eq!(numbers(&consumer.poll(INTERVAL).unwrap()), [7], "passed over");
 }
 
+/// What a failed sync has left behind as clean is not made durable by a later one that succeeds.
+#[test]
+fn after_a_failed_sync_the_next_process_writes_again() {
+    for call in [StorageCall::SyncRange, StorageCall::Sync] {
+        let (storage, clock, broker) = new(1);
+        send_to(&broker, "t", 0, 0);
+        let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+        assert_eq!(consumer.poll(INTERVAL).unwrap().len(), 1);
+        consumer.commit().unwrap();
+        drop(consumer);
+        storage.fail(FaultPlan::new(StorageFault::Io).only(call).once());
+        clock.advance(INTERVAL);
+        assert_eq!(storage.faults(), 1);
+        assert!(matches!(broker.close(), Err(Error::Poisoned { .. })), "{call:?}");
+        drop(broker);
+        let broker = open(&storage, &clock);
+        broker.flush().unwrap();
+        clock.advance(INTERVAL);
+        let broker = open(&storage.crash().with(|_| Fate::Lost), &clock);
+        assert_eq!(broker.max_offset(&q("t", 0)).unwrap(), 1, "{call:?}");
+        assert_eq!(committed(&broker, "g", "t"), 1, "{call:?}");
+    }
+}
+
+#[test]
+fn a_topic_that_comes_back_with_the_power_has_what_was_committed_in_it() {
+    let (storage, clock, broker) = new(1);
+    send_to(&broker, "t", 0, 0);
+    let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(consumer.poll(INTERVAL).unwrap().len(), 1);
+    consumer.commit().unwrap();
+    drop(consumer);
+    clock.advance(INTERVAL);
+    let before = storage.calls();
+    broker.delete_topic("t").unwrap();
+    clock.advance(INTERVAL);
+    let calls = storage.calls() - before;
+    // Again, with a loss of power in the midst of it.
+    for call in 0..=calls {
+        let (storage, clock, broker) = new(1);
+        send_to(&broker, "t", 0, 0);
+        let mut consumer = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+        assert_eq!(consumer.poll(INTERVAL).unwrap().len(), 1);
+        consumer.commit().unwrap();
+        drop(consumer);
+        clock.advance(INTERVAL);
+        storage.cut_power_after(before + call);
+        let _ = broker.delete_topic("t");
+        clock.advance(INTERVAL);
+        for fate in [Fate::Lost, Fate::Kept] {
+            let of_offsets = |change: &Change| matches!(change, Change::Page { file, .. } if file.contains("offsets"));
+            // The offsets by themselves, and all but them.
+            let crash = storage.crash();
+            let storage = crash.with(|change| match of_offsets(change) {
+                true => Fate::Kept,
+                false => fate,
+            });
+            let broker = open(&storage, &clock);
+            if broker.topics() == ["t"] {
+                assert_eq!(committed(&broker, "g", "t"), 1, "call {call}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_poll_that_waits_takes_no_real_time() {
     let (_storage, clock, broker) = new(1);

@@ -79,6 +79,9 @@ impl Inode {
     }
 
     pub(super) fn write_at(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        // Written they are dirty, whatever they were.
+        let range = Some(at as usize..at as usize + bytes.len());
+        self.forgotten.retain(|page, _| !touches(&range, *page));
         match &mut self.live {
             Live::Image(image) => {
                 let at = usize::try_from(at).map_err(io::Error::other)?;
