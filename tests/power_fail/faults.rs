@@ -1,6 +1,6 @@
 //! Every storage call of every script fails, once and for ever, in every way that applies to it.
 
-use crate::script::{self, Op, Script};
+use crate::script::{self, Script};
 use crate::support::runner::{Ignored, argument, text_argument};
 use crate::world::{Loss, World};
 use crate::{Effort, Tally};
@@ -12,8 +12,7 @@ pub(crate) fn fail_calls() -> Result<(), Ignored> {
     let mut tally = Tally::new("states after a fault");
     let mut injected = 0;
     let only = text_argument("--script");
-    let scripts = script::all().into_iter().filter(|script| !script.ops.contains(&Op::Reopen));
-    for script in scripts {
+    for script in script::all() {
         if only.as_deref().is_none_or(|only| script.name == only) {
             for fault in [StorageFault::Io, StorageFault::NoSpace, StorageFault::ShortWrite] {
                 for times in [1, u64::MAX] {

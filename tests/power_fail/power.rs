@@ -97,7 +97,7 @@ fn states_of(
         tally.state(name, || world.check_all(&storage(), Loss::Power, seed));
         // Recovery itself is interrupted, too.
         if random.one_in(if full { 8 } else { 64 }) || argument("--subset").is_some() {
-            lose_power_again(&storage, world, effort, &name, tally);
+            lose_power_again(&storage, world, effort, &name, &mut random, tally);
         }
     }
 }
@@ -108,9 +108,9 @@ fn lose_power_again(
     world: &World,
     effort: Effort,
     name: &dyn Fn() -> String,
+    random: &mut Random,
     tally: &mut Tally,
 ) {
-    let mut random = Random(effort.seed ^ tally.states());
     let mut step = 0;
     loop {
         let storage = storage();

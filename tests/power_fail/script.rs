@@ -11,8 +11,14 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) enum Op {
     /// A topic with so many queues.
     Create(&'static str, u16),
+    /// A topic gets another number of queues.
+    Widen(&'static str, u16),
+    Delete(&'static str),
+    Purge(&'static str),
     /// A message of so many bytes to a queue of a topic, which may be new.
     Send(&'static str, u16, usize),
+    /// The same with a key.
+    Keyed(&'static str, u16, usize),
     /// So many of them as a batch.
     Batch(&'static str, u16, usize, usize),
     Flush,
@@ -110,6 +116,31 @@ pub(crate) fn all() -> Vec<Script> {
     let checkpoint = [&large(4)[..], &[Op::Interval]].concat();
     add("topics-each", each, &[&topics, &checkpoint, &[Op::Create("e", 3), Op::Send("b", 1, 9)]]);
     add("topics-every", every, &[&topics, &checkpoint, &[Op::Create("e", 3), Op::Send("b", 1, 9)]]);
+
+    let again = [
+        Op::Create("a", 1),
+        Op::Send("a", 0, 30),
+        Op::Send("b", 0, 30),
+        Op::Commit("g", "a", 0, 1),
+        Op::Interval,
+        Op::Delete("a"),
+        Op::Create("a", 2),
+        Op::Send("a", 0, 31),
+        Op::Widen("b", 3),
+        Op::Send("b", 2, 32),
+        Op::Purge("b"),
+        Op::Send("b", 0, 33),
+        Op::Delete("a"),
+    ];
+    let last = [Op::Send("a", 1, 34), Op::Purge("a"), Op::Delete("b")];
+    add("again-each", each, &[&again, &last]);
+    add("again-every", every, &[&again, &[Op::Flush], &last]);
+    add("again-checkpoint", every, &[&again, &checkpoint, &last, &[Op::Interval]]);
+
+    let keys = [Op::Keyed("t", 0, 50), Op::Keyed("t", 1, 15_000), Op::Send("t", 0, 9)];
+    let keys = [&keys[..], &keys, &checkpoint, &keys[..1], &[Op::Reopen], &keys[1..]].concat();
+    add("keys-each", each, &[&keys]);
+    add("keys-every", every, &[&keys, &large(2), &[Op::DropAllBut(1)], &keys[..2]]);
 
     let drop = [&large(7)[..], &[Op::DropAllBut(1)], &large(1)].concat();
     add("drop-each", each, &[&[Op::Send("t", 1, 30)], &drop, &[Op::Send("t", 1, 30)]]);

@@ -15,20 +15,41 @@ const START_MS: u64 = 1_700_000_000_000;
 /// What is in the log, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
-    Topic { name: &'static str, queues: u16 },
-    Message { topic: &'static str, queue: u16, offset: u64, body: Vec<u8>, more: bool },
+    /// A topic was made, or got another number of queues.
+    Topic {
+        name: &'static str,
+        queues: u16,
+    },
+    Deleted {
+        name: &'static str,
+    },
+    Purged {
+        name: &'static str,
+    },
+    Message(Sent),
 }
 
-/// Which queue of which group.
-type Key = (&'static str, &'static str, u16);
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sent {
+    topic: &'static str,
+    queue: u16,
+    offset: u64,
+    /// Of its append.
+    position: u64,
+    body: Vec<u8>,
+    key: Option<String>,
+    /// Others of its batch follow.
+    more: bool,
+}
+
+/// Which queue of which group, in which life of the topic.
+type Key = (&'static str, &'static str, u16, usize);
 
 /// All that a broker was told and has answered.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     flush: Flush,
     entries: Vec<Entry>,
-    /// The positions of the entries, where that is known.
-    positions: Vec<Option<u64>>,
     /// So many of them survive a loss of power.
     durable: usize,
     /// All that a group may have committed, oldest first.
@@ -56,7 +77,6 @@ impl World {
         Self {
             flush,
             entries: Vec::new(),
-            positions: Vec::new(),
             durable: 0,
             commits: BTreeMap::new(),
             durable_commits: BTreeMap::new(),
@@ -99,20 +119,34 @@ impl World {
     fn call(&mut self, op: Op, broker: &Broker, clock: &DrivenClock, storage: &SimulatedStorage) {
         match op {
             Op::Create(topic, queues) => self.create(broker, topic, queues),
-            Op::Send(topic, queue, bytes) => {
-                let body = self.body(bytes);
-                self.make_topic(broker, topic);
-                let message = Message::new(topic, &body[..]).queue(queue);
-                let sent = broker.producer().send(&message).map(|receipt| vec![receipt]);
-                drop(message);
-                self.note_sent(topic, queue, vec![body], sent);
+            Op::Widen(name, queues) => {
+                let changed = broker.update_topic(name, queues);
+                let done = broker.queues(name).is_ok_and(|ids| ids.len() == usize::from(queues));
+                self.note(done, changed.is_ok(), Entry::Topic { name, queues });
+            }
+            Op::Delete(name) => {
+                let deleted = broker.delete_topic(name);
+                self.note(broker.queues(name).is_err(), deleted.is_ok(), Entry::Deleted { name });
+            }
+            Op::Purge(name) => {
+                let purged = broker.purge(name);
+                let all_gone = |ids: Vec<QueueId>| {
+                    ids.iter().all(|id| broker.min_offset(id).ok() == broker.max_offset(id).ok())
+                };
+                let done = broker.queues(name).is_ok_and(all_gone);
+                self.note(done, purged.is_ok(), Entry::Purged { name });
+            }
+            Op::Send(topic, queue, bytes) => self.send(broker, topic, queue, bytes, None),
+            Op::Keyed(topic, queue, bytes) => {
+                let key = format!("key-{}", self.said);
+                self.send(broker, topic, queue, bytes, Some(key));
             }
             Op::Batch(topic, queue, bytes, count) => {
                 let bodies: Vec<_> = (0..count).map(|_| self.body(bytes)).collect();
                 self.make_topic(broker, topic);
                 let batch = bodies.iter().map(|body| Message::new(topic, &body[..]).queue(queue));
                 let sent = broker.producer().send_batch(&batch.collect::<Vec<_>>());
-                self.note_sent(topic, queue, bodies, sent);
+                self.note_sent(topic, queue, bodies, None, sent);
             }
             Op::Flush => {
                 let all = self.entries.len();
@@ -130,7 +164,8 @@ impl World {
             }
             Op::Step => drop(clock.step()),
             Op::Commit(group, topic, queue, offset) => {
-                let _ = self.commit(broker, (group, topic, queue), offset);
+                let life = Model::of(&self.entries).lives.get(topic).copied().unwrap_or(0);
+                let _ = self.commit(broker, (group, topic, queue, life), offset);
             }
             Op::DropAllBut(files) => {
                 let limit = broker.stats().log_end.saturating_sub(files * SEGMENT);
@@ -161,19 +196,40 @@ impl World {
     }
 
     fn create(&mut self, broker: &Broker, name: &'static str, queues: u16) {
+        let known = broker.queues(name).is_ok();
         let created = broker.create_topic(name, queues);
-        if broker.queues(name).is_ok() && !self.has_topic(name) {
-            self.entries.push(Entry::Topic { name, queues });
-            self.positions.push(None);
+        let done = !known && broker.queues(name).is_ok();
+        self.note(done, created.is_ok(), Entry::Topic { name, queues });
+    }
+
+    /// Notes what has happened to a topic, if it has.
+    fn note(&mut self, done: bool, acknowledged: bool, entry: Entry) {
+        if done {
+            self.entries.push(entry);
         }
-        if created.is_ok() && self.flush == Flush::EveryMessage {
+        if acknowledged && self.flush == Flush::EveryMessage {
             self.durable = self.entries.len();
         }
     }
 
-    fn has_topic(&self, topic: &str) -> bool {
-        let named = |entry: &Entry| matches!(entry, Entry::Topic { name, .. } if *name == topic);
-        self.entries.iter().any(named)
+    fn send(
+        &mut self,
+        broker: &Broker,
+        topic: &'static str,
+        queue: u16,
+        bytes: usize,
+        key: Option<String>,
+    ) {
+        let body = self.body(bytes);
+        self.make_topic(broker, topic);
+        let message = Message::new(topic, &body[..]).queue(queue);
+        let message = match &key {
+            Some(key) => message.key(key.clone()),
+            None => message,
+        };
+        let sent = broker.producer().send(&message).map(|receipt| vec![receipt]);
+        drop(message);
+        self.note_sent(topic, queue, vec![body], key, sent);
     }
 
     fn note_sent(
@@ -181,6 +237,7 @@ impl World {
         topic: &'static str,
         queue: u16,
         bodies: Vec<Vec<u8>>,
+        key: Option<String>,
         sent: Result<Vec<Receipt>, Error>,
     ) {
         let (position, acknowledged) = match &sent {
@@ -189,7 +246,8 @@ impl World {
             // Nothing is stored.
             Err(_) => return,
         };
-        let first = self.end_of(topic, queue);
+        let model = Model::of(&self.entries);
+        let first = model.queues.get(&(topic, queue)).map_or(0, |queue| queue.end);
         if let Ok(receipts) = &sent {
             let offsets: Vec<u64> = receipts.iter().map(|receipt| receipt.offset).collect();
             let expected: Vec<u64> = (first..first + bodies.len() as u64).collect();
@@ -197,31 +255,27 @@ impl World {
         }
         let last = bodies.len() - 1;
         for (nth, body) in bodies.into_iter().enumerate() {
-            let offset = first + nth as u64;
-            self.entries.push(Entry::Message { topic, queue, offset, body, more: nth < last });
-            self.positions.push(Some(position));
+            let (offset, more, key) = (first + nth as u64, nth < last, key.clone());
+            let sent = Sent { topic, queue, offset, position, body, key, more };
+            self.entries.push(Entry::Message(sent));
         }
         if acknowledged && self.flush == Flush::EveryMessage {
             self.durable = self.entries.len();
         }
     }
 
-    fn end_of(&self, topic: &str, queue: u16) -> u64 {
-        let of_queue = |entry: &&Entry| matches!(entry, Entry::Message { topic: t, queue: q, .. } if *t == topic && *q == queue);
-        self.entries.iter().filter(of_queue).count() as u64
-    }
-
     /// What a flush of its own has made durable.
     fn note_flushed(&mut self, broker: &Broker) {
         let flushed = broker.stats().flushed;
         // A batch has one position for all of its entries: it is flushed as a whole.
-        let below = |position: &Option<u64>| position.is_some_and(|at| at < flushed);
-        let flushed = self.positions.iter().rposition(below).map_or(0, |last| last + 1);
+        let below =
+            |entry: &Entry| matches!(entry, Entry::Message(sent) if sent.position < flushed);
+        let flushed = self.entries.iter().rposition(below).map_or(0, |last| last + 1);
         self.durable = self.durable.max(flushed);
     }
 
     fn commit(&mut self, broker: &Broker, key: Key, offset: u64) -> Result<(), Error> {
-        let (group, topic, queue) = key;
+        let (group, topic, queue, _) = key;
         let id = broker.queues(topic)?[usize::from(queue)].clone();
         let builder = broker.pull_consumer(group).subscribe(topic, Filter::ALL)?;
         let mut consumer = builder.start()?;
@@ -312,85 +366,87 @@ impl World {
     }
 
     fn compare(&self, broker: &Broker, contents: &Contents, loss: Loss) -> Result<(), String> {
-        let report = broker.recovery_report();
-        let survives = |entry: &Entry| match entry {
-            Entry::Topic { name, .. } => contents.topics.contains_key(*name),
-            Entry::Message { topic, queue, offset, .. } => {
-                let queue = contents.queues.get(&((*topic).to_owned(), *queue));
-                queue.is_some_and(|queue| *offset < queue.end())
-            }
-        };
-        let count = self.entries.iter().take_while(|entry| survives(entry)).count();
-        if let Some(hole) = self.entries[count..].iter().find(|entry| survives(entry)) {
-            return Err(format!("{hole:?} is there, but {:?} is lost", self.entries[count]));
-        }
         let promised = if loss == Loss::Process { self.entries.len() } else { self.durable };
-        if count < promised {
-            return Err(format!("{:?} is lost, {report}", self.entries[count]));
-        }
-        if count.checked_sub(1).is_some_and(|last| self.entries[last].goes_on()) {
-            return Err(format!("half a batch is there, up to {:?}", self.entries[count - 1]));
-        }
-        let mut messages = 0;
-        for (entry, position) in self.entries[..count].iter().zip(&self.positions) {
-            match entry {
-                Entry::Topic { name, queues } => {
-                    let found = contents.topics.get(*name).copied().unwrap_or(0);
-                    if found != *queues {
-                        return Err(format!("{name} has {found} queues, not {queues}"));
-                    }
-                }
-                Entry::Message { topic, queue, offset, body, .. } => {
-                    messages += 1;
-                    let queue = &contents.queues[&((*topic).to_owned(), *queue)];
-                    let nth = offset.checked_sub(queue.min).map(|nth| nth as usize);
-                    match nth.map(|nth| &queue.bodies[nth]) {
-                        None if position.is_some_and(|at| at < self.dropped) => {}
-                        None => return Err(format!("{entry:?} was dropped")),
-                        Some(found) if found == body => {}
-                        Some(found) => return Err(format!("{found:?} instead of {entry:?}")),
-                    }
+        // What is there has to be the beginning of what was done: as much as was promised, or more.
+        let whole =
+            |count: &usize| !count.checked_sub(1).is_some_and(|l| self.entries[l].goes_on());
+        let counts = (promised..=self.entries.len()).rev().filter(whole);
+        let mut models = counts.map(|count| Model::of(&self.entries[..count]));
+        let Some(model) = models.find(|model| model.has_the_ends_of(contents)) else {
+            let report = broker.recovery_report();
+            let least = Model::of(&self.entries[..promised]);
+            return Err(format!("{contents:?}, and not at least {least:?}; {report}"));
+        };
+        for (place, queue) in &model.queues {
+            let found = &contents.queues[&(place.0.to_owned(), place.1)];
+            let (purged, min) = (queue.purged, found.min);
+            // What retention has dropped stood below the position that it was told.
+            let kept = |sent: &&&Sent| sent.offset >= purged && sent.position >= self.dropped;
+            let first = queue.sent.iter().find(kept).map_or(queue.end, |sent| sent.offset);
+            if min < purged || min > first {
+                return Err(format!("{place:?} begins at {min}, purged to {purged}, kept {first}"));
+            }
+            for sent in queue.sent.iter().filter(|sent| sent.offset >= min) {
+                let body = &found.bodies[(sent.offset - min) as usize];
+                if *body != sent.body {
+                    return Err(format!("{body:?} instead of {sent:?}"));
                 }
             }
+            self.find_by_key(broker, &queue.sent, min)?;
         }
-        if contents.queues.values().map(Queue::end).sum::<u64>() != messages {
-            return Err(format!("more messages than were sent: {contents:?}"));
+        self.compare_commits(broker, &model, loss)
+    }
+
+    fn find_by_key(&self, broker: &Broker, sent: &[&Sent], min: u64) -> Result<(), String> {
+        for (sent, key) in sent.iter().filter_map(|sent| Some((sent, sent.key.as_ref()?))) {
+            let found = broker.find_by_key(sent.topic, key, .., 10).map_err(|e| e.to_string())?;
+            let found: Vec<_> = found.iter().map(|found| (found.queue(), found.offset())).collect();
+            let expected = [(sent.queue, sent.offset)];
+            let expected = if sent.offset < min { &[][..] } else { &expected[..] };
+            if found != expected {
+                return Err(format!("by {key} one finds {found:?}, not {expected:?}"));
+            }
         }
-        self.compare_commits(broker, contents, loss)
+        Ok(())
     }
 
     fn compare_commits(
         &self,
         broker: &Broker,
-        contents: &Contents,
+        model: &Model<'_>,
         loss: Loss,
     ) -> Result<(), String> {
         let report = broker.recovery_report();
-        for (key, history) in &self.commits {
-            let (group, topic, number) = *key;
-            let Some(queue) = contents.queues.get(&(topic.to_owned(), number)) else { continue };
+        let places: BTreeSet<_> = self.commits.keys().map(|(g, t, q, _)| (*g, *t, *q)).collect();
+        for (group, topic, number) in places {
+            let Some(queue) = model.queues.get(&(topic, number)) else { continue };
             let id = &broker.queues(topic).map_err(|e| e.to_string())?[usize::from(number)];
             let found = broker.committed(group, id).map_err(|e| e.to_string())?;
+            let key = (group, topic, number, model.lives[topic]);
+            let none = Vec::new();
+            let history = self.commits.get(&key).unwrap_or(&none);
             let lowered = report.lowered.iter().find(|lowered| {
                 lowered.topic == topic && lowered.queue == number && Some(lowered.to) == found
             });
             let wrong = |what: &str| {
                 Err(format!("{group} has {found:?} in {topic} {number} {what}: {history:?}"))
             };
-            if found.is_some_and(|found| found > queue.end()) {
+            if found.is_some_and(|found| found > queue.end) {
                 return wrong("beyond the end");
             }
             if report.unreadable_offsets > 0 {
                 return wrong("and there are unreadable offsets");
             }
-            let least = self.durable_commits.get(key).map_or(0, |count| count - 1);
+            let least = self.durable_commits.get(&key).map_or(0, |count| count - 1);
             match found {
-                _ if lowered.is_some_and(|low| low.to == queue.end()) => {}
-                None if self.durable_commits.contains_key(key) => return wrong("lost"),
+                _ if lowered.is_some_and(|low| low.to == queue.end) => {}
+                None if self.durable_commits.contains_key(&key) => return wrong("lost"),
                 None => {}
-                Some(found) if !history[least..].contains(&found) => return wrong("went back"),
+                Some(found) if !history.get(least..).unwrap_or_default().contains(&found) => {
+                    return wrong("went back");
+                }
                 Some(found) => {
-                    let sure = loss == Loss::Process && !self.unsure.contains(key);
+                    let sure = loss == Loss::Process && !self.unsure.contains(&key);
                     if sure && history.last() != Some(&found) {
                         return wrong("after a kill");
                     }
@@ -417,7 +473,8 @@ impl World {
                         return Err(format!("{entry:?} is not among {topics:?}"));
                     }
                 }
-                Entry::Message { topic, queue, offset, body, .. } => {
+                Entry::Deleted { .. } | Entry::Purged { .. } => {}
+                Entry::Message(Sent { topic, queue, offset, body, .. }) => {
                     let id = &broker.queues(topic).map_err(|e| e.to_string())?[usize::from(*queue)];
                     let torn = damage.killed
                         && damage.file.starts_with("commitlog/")
@@ -435,11 +492,12 @@ impl World {
                 }
             }
         }
-        if topics.iter().any(|topic| !self.has_topic(topic)) {
+        let model = Model::of(&self.entries);
+        if topics.iter().any(|topic| !model.topics.contains_key(topic.as_str())) {
             return Err(format!("a topic that nobody made: {topics:?}"));
         }
         for (key, history) in &self.commits {
-            let (group, topic, queue) = *key;
+            let (group, topic, queue, _) = *key;
             let id = &broker.queues(topic).map_err(|e| e.to_string())?[usize::from(queue)];
             let committed = broker.committed(group, id).map_err(|e| e.to_string())?;
             let unreadable = broker.recovery_report().unreadable_offsets > 0;
@@ -459,17 +517,12 @@ impl World {
     /// The world after a first recovery has returned: what it found is durable.
     pub(crate) fn after(&self, contents: &Contents) -> Self {
         let mut after = self.clone();
-        let survives = |entry: &Entry| match entry {
-            Entry::Topic { name, .. } => contents.topics.contains_key(*name),
-            Entry::Message { topic, queue, offset, .. } => {
-                let queue = contents.queues.get(&((*topic).to_owned(), *queue));
-                queue.is_some_and(|queue| *offset < queue.end())
-            }
-        };
-        after.durable = self.entries.iter().take_while(|entry| survives(entry)).count();
+        let counts = (self.durable..=self.entries.len()).rev();
+        let mut counts =
+            counts.filter(|count| Model::of(&self.entries[..*count]).has_the_ends_of(contents));
+        after.durable = counts.next().unwrap_or(self.durable);
         after.entries.truncate(after.durable);
-        after.positions.truncate(after.durable);
-        for ((_, topic, queue), history) in &mut after.commits {
+        for ((_, topic, queue, _), history) in &mut after.commits {
             let end = contents.queues.get(&((*topic).to_owned(), *queue)).map_or(0, Queue::end);
             // It may have been lowered.
             history.push(end);
@@ -478,9 +531,75 @@ impl World {
     }
 }
 
+/// What a log with certain entries stands for.
+#[derive(Default)]
+struct Model<'a> {
+    topics: BTreeMap<&'static str, u16>,
+    queues: BTreeMap<(&'static str, u16), ModelQueue<'a>>,
+    /// How often a topic of a name was made.
+    lives: BTreeMap<&'static str, usize>,
+}
+
+#[derive(Default)]
+struct ModelQueue<'a> {
+    sent: Vec<&'a Sent>,
+    purged: u64,
+    end: u64,
+}
+
+impl<'a> Model<'a> {
+    fn of(entries: &'a [Entry]) -> Self {
+        let mut model = Self::default();
+        for entry in entries {
+            match entry {
+                Entry::Topic { name, queues } => {
+                    if model.topics.insert(name, *queues).is_none() {
+                        *model.lives.entry(name).or_default() += 1;
+                    }
+                    for queue in 0..*queues {
+                        model.queues.entry((name, queue)).or_default();
+                    }
+                }
+                Entry::Deleted { name } => {
+                    model.topics.remove(name);
+                    model.queues.retain(|(topic, _), _| topic != name);
+                }
+                Entry::Purged { name } => {
+                    let of_topic = model.queues.iter_mut().filter(|((topic, _), _)| topic == name);
+                    of_topic.for_each(|(_, queue)| queue.purged = queue.end);
+                }
+                Entry::Message(sent) => {
+                    let queue = model.queues.entry((sent.topic, sent.queue)).or_default();
+                    queue.end = sent.offset + 1;
+                    queue.sent.push(sent);
+                }
+            }
+        }
+        model
+    }
+
+    /// Whether `contents` have the same topics and queues, with the same ends, and begin no earlier.
+    fn has_the_ends_of(&self, contents: &Contents) -> bool {
+        let topics = self.topics.iter().map(|(name, queues)| (*name, *queues));
+        let queues = self.queues.iter().map(|((topic, queue), q)| (*topic, *queue, q.end));
+        let purged = self.queues.iter().map(|((topic, queue), q)| (*topic, *queue, q.purged));
+        topics.eq(contents.topics.iter().map(|(name, queues)| (name.as_str(), *queues)))
+            && queues
+                .eq(contents.queues.iter().map(|((t, q), queue)| (t.as_str(), *q, queue.end())))
+            && contents.queues.values().zip(purged).all(|(queue, (.., purged))| queue.min >= purged)
+    }
+}
+
+impl std::fmt::Debug for Model<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let queues = self.queues.iter().map(|((t, q), queue)| (t, q, queue.purged..queue.end));
+        f.debug_list().entries(queues).finish()
+    }
+}
+
 impl Entry {
     fn goes_on(&self) -> bool {
-        matches!(self, Self::Message { more: true, .. })
+        matches!(self, Self::Message(sent) if sent.more)
     }
 }
 
