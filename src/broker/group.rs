@@ -92,11 +92,8 @@ impl Group {
             Mode::Clustering => (self.number, start),
             Mode::Broadcasting => (self.instance(name)?, start.of_an_instance()),
         };
-        self.store_start(
-            wants,
-            number,
-            if self.has_consumed(number) { Start::First } else { start },
-        )
+        let start = if self.has_consumed(number) { Start::First } else { start };
+        self.store_start(wants, number, start)
     }
 
     /// Takes a member in; queues arrive by `assign`.

@@ -44,7 +44,7 @@ pub(super) struct Service {
     mode: Mode,
     listener: Arc<dyn Listener>,
     settings: PushSettings,
-    pub(super) work: Sender<Work>,
+    work: Sender<Work>,
     queues: Mutex<BTreeMap<QueueId, Arc<OwnedQueue>>>,
     paused: PauseGate<PullRequest>,
     changes: QueueChanges,
@@ -149,7 +149,7 @@ impl Service {
     }
 
     pub(super) fn resume(&self) {
-        self.paused.open().into_iter().for_each(|request| self.work.send(Work::Pull(request)));
+        self.paused.open().into_iter().for_each(|request| self.read_on(request));
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -183,7 +183,7 @@ impl Service {
         if stale(&request) {
             return;
         }
-        // While it waits for its consumer it counts as read (PULL-4).
+        // While it waits for its consumer it counts as read, as wherever it waits (PULL-4).
         request.queue.reads.hold();
         let Some(request) = self.paused.pass(request, stale) else { return };
         let PullRequest { queue, next } = &request;
@@ -253,8 +253,19 @@ impl Service {
     }
 
     fn pull_later(&self, delay: Duration, request: PullRequest) {
-        let work = self.work.clone();
-        self.core.timer.after(delay, move || work.send(Work::Pull(request)));
+        request.queue.reads.hold();
+        let service = self.myself.clone();
+        self.core.timer.after(delay, move || {
+            if let Some(service) = service.upgrade() {
+                service.read_on(request);
+            }
+        });
+    }
+
+    /// Hands a pull request that has waited to the workers.
+    pub(super) fn read_on(&self, request: PullRequest) {
+        request.queue.reads.note(self.core.clock().moment());
+        self.work.send(Work::Pull(request));
     }
 
     fn work_on(&self, queue: &Arc<OwnedQueue>, run: &Arc<Run>) {

@@ -75,8 +75,7 @@ impl Waiter for OwnedQueue {
 
     fn wake(&self, next: u64) {
         if let (Some(service), Some(queue)) = (self.service.upgrade(), self.myself.upgrade()) {
-            self.reads.note(service.core.clock().moment());
-            service.work.send(Work::Pull(PullRequest { queue, next }));
+            service.read_on(PullRequest { queue, next });
         }
     }
 }
