@@ -19,7 +19,10 @@ fn script(store: &Store, acknowledged: &mut Vec<u64>) -> Result<()> {
             && (nth % 8 > 0 || store.wait_durable(sent.end).is_ok())
         {
             acknowledged.push(nth);
-            store.want_durable(sent.end);
+            // What nobody waits for is left to early write-back.
+            if nth % 5 == 0 {
+                store.want_durable(sent.end);
+            }
         }
         if nth % 3 == 0 {
             store.flush_wanted();
@@ -100,7 +103,7 @@ fn every_call_may_fail_once_or_for_ever() {
             faulty.unlock();
             if !faulty.has_failed() {
                 let count = faulty.count(Call::WriteBack);
-                assert!(count > 10, "write-back is among the calls: {count}");
+                assert!(count > 3, "write-back is among the calls: {count}");
                 break;
             }
             failures += 1;
