@@ -10,7 +10,7 @@
 //! Fails with: Causality violation
 //! Fails with: a held message has changed
 
-use super::fixture::{Log, RECORD, letter_of};
+use super::fixture::{Log, RECORD};
 use super::{ORDERS, explore, race};
 use crate::store::model::{Disposal, HEAD, HEADER, Limits};
 use crate::store::{Delivery, FetchStatus, Select};
@@ -22,7 +22,7 @@ const FILE: usize = HEAD + RECORD + HEADER;
 
 /// Drops the first file, and fills the one that is made next.
 fn drop_and_grow(log: &Log) -> &'static str {
-    log.queue.set_min(1);
+    log.queue.raise_min(1);
     let files = log.log.take_front(FILE as u64);
     assert_eq!(files.len(), 1);
     let gone = log.log.give_back(files, Disposal::Reuse).unwrap();
@@ -34,14 +34,14 @@ fn drop_and_grow(log: &Log) -> &'static str {
 fn hold(log: &Log) -> &'static str {
     loom::thread::yield_now();
     let fetch = log.log.fetch(&log.queue, 0, 1, usize::MAX, &All).unwrap();
+    let letter = || fetch.messages.get(0).map(|message| message.body()[0]);
+    let first = letter();
     loom::thread::yield_now();
+    assert_eq!(letter(), first, "a held message has changed");
     match fetch.status {
-        FetchStatus::Found => {
-            let held = fetch.messages.get(0).map(|message| message.body()[0]);
-            assert_eq!(held, Some(b'a'), "a held message has changed");
-            "held"
-        }
-        FetchStatus::TooSmall | FetchStatus::Removing => "late",
+        FetchStatus::Found if first == Some(b'a') => "held",
+        // It goes on with the next one if that is there.
+        FetchStatus::Found | FetchStatus::TooSmall | FetchStatus::Removing => "late",
         other => panic!("{other:?}"),
     }
 }
@@ -53,8 +53,7 @@ impl Select for All {
     fn by_hash(&self, _: i32) -> bool {
         true
     }
-    fn by_message(&self, message: &Delivery<'_>) -> bool {
-        letter_of(message.record());
+    fn by_message(&self, _: &Delivery<'_>) -> bool {
         true
     }
 }

@@ -4,7 +4,7 @@
 //! Planted bugs: broken_generation_unchecked
 //! Fails with: a message stands behind the event that ended its topic
 
-use super::fixture::{RECORD, TARGET, add_queue, draft, segment};
+use super::fixture::{RECORD, TARGET, add_queue, draft, outline, segment};
 use super::{ORDERS, explore, race};
 use crate::store::model::{Refusal, Tail};
 use crate::sync::{Arc, Mutex, Rank};
@@ -23,8 +23,8 @@ impl Log {
 
     /// The position of a message; the end of all if it was refused.
     fn send(&self) -> u64 {
-        let letters = [b'a'; 7];
-        match self.tail.lock().append(Some(TARGET), &mut [draft(&letters)], 0) {
+        let (outline, letters) = (outline(), [b'a'; 7]);
+        match self.tail.lock().append(Some(TARGET), &mut [draft(&outline, &letters)], 0) {
             Ok(appended) => appended.position,
             Err(Refusal::Gone) => u64::MAX,
             Err(refusal) => panic!("{refusal:?}"),
@@ -35,8 +35,8 @@ impl Log {
     fn delete(&self) -> u64 {
         self.tail.lock().cursors.at_mut(TARGET.slot).generation = 0;
         loom::thread::yield_now();
-        let letters = [b'!'; 7];
-        self.tail.lock().append(None, &mut [draft(&letters)], 0).unwrap().position
+        let (outline, letters) = (outline(), [b'!'; 7]);
+        self.tail.lock().append(None, &mut [draft(&outline, &letters)], 0).unwrap().position
     }
 }
 

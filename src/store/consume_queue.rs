@@ -127,7 +127,7 @@ impl ConsumeQueue {
     }
 
     /// Raises the first stored offset; it never goes back.
-    pub(super) fn raise_min(&self, min: u64) {
+    pub(crate) fn raise_min(&self, min: u64) {
         self.min.fetch_max(min, Ordering::Release);
     }
 

@@ -17,7 +17,7 @@ const CHUNK: usize = 1024;
 pub(crate) struct Cursor {
     pub(super) queue: Arc<ConsumeQueue>,
     /// Of the topic's present value; 0 while the queue takes nothing.
-    pub(super) generation: u64,
+    pub(crate) generation: u64,
     pub(super) next: u64,
     // The first is being filled; the others wait for it to be full.
     blocks: SmallVec<[SegmentWriter; 1]>,
@@ -35,7 +35,7 @@ pub(crate) struct Room(Vec<Vec<Cursor>>);
 
 impl Room {
     /// Room beside `chunks` that are there.
-    pub(super) fn beside(chunks: usize) -> Self {
+    pub(crate) fn beside(chunks: usize) -> Self {
         let mut wider = Vec::with_capacity(chunks + 1);
         wider.push(Vec::with_capacity(CHUNK));
         Self(wider)
@@ -49,7 +49,7 @@ impl Cursors {
     }
 
     #[inline]
-    pub(super) fn at_mut(&mut self, slot: usize) -> &mut Cursor {
+    pub(crate) fn at_mut(&mut self, slot: usize) -> &mut Cursor {
         &mut self.chunks[slot / CHUNK][slot % CHUNK]
     }
 
@@ -67,7 +67,7 @@ impl Cursors {
     }
 
     /// Takes room over; the result is to be dropped outside of the lock.
-    pub(super) fn widen(&mut self, room: Room) -> Room {
+    pub(crate) fn widen(&mut self, room: Room) -> Room {
         let Room(mut wider) = room;
         if self.full().is_some() && wider.capacity() > self.chunks.len() {
             // The new chunk goes behind the others.
@@ -81,7 +81,7 @@ impl Cursors {
 
     /// Puts a cursor into the slot of its queue: the next one, or that of a queue which is gone,
     /// whose cursor is to be dropped outside of the lock.
-    pub(super) fn put(&mut self, cursor: Cursor) -> Option<Cursor> {
+    pub(crate) fn put(&mut self, cursor: Cursor) -> Option<Cursor> {
         let slot = cursor.queue.slot;
         if let Some(old) = self.chunks.get_mut(slot / CHUNK).and_then(|c| c.get_mut(slot % CHUNK)) {
             return Some(std::mem::replace(old, cursor));

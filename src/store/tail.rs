@@ -29,7 +29,7 @@ pub(crate) struct Tail {
     /// lies behind it.
     end: u64,
     next: Option<(u64, SegmentWriter)>,
-    pub(super) cursors: Cursors,
+    pub(crate) cursors: Cursors,
     last_store_ms: u64,
     /// The store time of the first append to this segment since it was opened.
     since_ms: Option<u64>,

@@ -14,20 +14,24 @@ impl Store {
     /// A group consumes the topics in which it has an offset; of these, a queue without one from
     /// its beginning.
     pub(super) fn unconsumed_from(&self) -> u64 {
-        let groups: Option<BTreeSet<u32>> = match &self.config.space.retention.kept {
+        let groups: BTreeSet<u32> = match &self.config.space.retention.kept {
             Kept::Nobodys => return u64::MAX,
-            Kept::AnyGroups => None,
+            // Those that were removed have left their offsets behind.
+            Kept::AnyGroups => self.groups.all().into_iter().map(|(_, number)| number).collect(),
             Kept::Groups(names) => {
-                let numbers = names.iter().map(|name| self.groups.find(name));
-                match numbers.collect::<Option<_>>() {
-                    Some(numbers) => Some(numbers),
-                    None => return 0,
+                if names.iter().any(|name| self.groups.find(name).is_none()) {
+                    return 0;
                 }
+                // A member that broadcasts has its progress under the name of the group and its own.
+                let group = |name: &str| name.split(char::is_control).next().map(str::to_owned);
+                let kept = |name: &str| group(name).is_some_and(|group| names.contains(&group));
+                let all = self.groups.all().into_iter();
+                all.filter(|(name, _)| kept(name)).map(|(_, number)| number).collect()
             }
         };
         let mut committed = Committed::new();
         for (key, offset) in self.offsets.all() {
-            if groups.as_ref().is_none_or(|groups| groups.contains(&key.group)) {
+            if groups.contains(&key.group) {
                 let of_topic = committed.entry((key.incarnation, key.group)).or_default();
                 of_topic.insert(key.queue, offset);
             }
