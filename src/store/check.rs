@@ -298,12 +298,6 @@ impl Check<'_> {
             self.fault(&name, 0, "the log file before this one is missing");
         }
         let flushed = self.note(FlushedMark::read(storage, store_id))?.unwrap_or(0);
-        let begin = checkpoint.as_ref().map_or(u64::MAX, |checkpoint| checkpoint.min_position);
-        if follower.begin() > begin {
-            let first = follower.log_files().first().map_or(0, |file| file.base);
-            let reason = "the log file before this one is missing";
-            self.fault(&file_name(first), first, reason);
-        }
         let known_end = checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed);
         let end = follower.position();
         if known_end > end {

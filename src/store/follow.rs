@@ -10,18 +10,17 @@ use super::checkpoint::Checkpoint;
 use super::consume_queue::Entry;
 use super::delivery::Deliveries;
 use super::fetch::{Fetch, FetchStatus};
-use super::files::{self, HEAD, Head, IMPOSSIBLE, corrupt, io_error};
+use super::files::{self, corrupt, io_error};
+use super::followed_log::{FollowedLog, Listed, Seen};
 use super::followed_queue::FollowedQueue;
 use super::index_arena::{FoundBlock, IndexArena, Trust};
-use super::log_file::{FOLDER, KIND, LogFile, bases, file_name, file_of};
-use super::record::{
-    ALIGN, CONTINUED, CONTINUES, HEADER, Kind, Record, covered, names_position, u32_at,
-};
+use super::log_file::{FOLDER, LogFile, file_of};
+use super::record::{Kind, Record};
 use super::topic_event::{Change, Shape, TopicEvent};
 use super::topics::Topics;
 use super::{STORE_KIND, STORE_NAME};
 use crate::error::Result;
-use crate::storage::{Carver, SegmentWriter, Storage};
+use crate::storage::Storage;
 use crate::sync::{Arc, Counted};
 use crate::topic_config::TopicConfig;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -35,12 +34,7 @@ const MOST_RECENT: usize = 1 << 20;
 pub(crate) struct Follower {
     storage: Arc<dyn Storage>,
     store_id: u64,
-    /// Ascending, without a gap.
-    files: Vec<Followed>,
-    /// The same, for reading.
-    shared: Vec<Counted<LogFile>>,
-    /// Everything below has been verified, or is vouched for by a checkpoint.
-    position: u64,
+    log: FollowedLog,
     topics: BTreeMap<u32, (String, Shape)>,
     /// Incarnations whose deletion was seen.
     deleted: BTreeSet<u32>,
@@ -53,20 +47,10 @@ pub(crate) struct Follower {
     overtaken: bool,
     /// There is a checkpoint, and the index files do not have what it says.
     index_misfit: bool,
-    buffer: Vec<u8>,
-    seen: Vec<Seen>,
 }
 
 /// Incarnation and number of a queue.
 pub(crate) type Key = (u32, u16);
-
-/// A log file, and the right to say how much of it has been verified.
-#[derive(Debug)]
-struct Followed {
-    file: Counted<LogFile>,
-    writer: SegmentWriter,
-    after: u64,
-}
 
 impl Follower {
     /// Opens what is there now; nothing behind the last checkpoint is seen before a refresh.
@@ -80,9 +64,7 @@ impl Follower {
         let mut follower = Self {
             storage: storage.clone(),
             store_id,
-            files: Vec::new(),
-            shared: Vec::new(),
-            position: 0,
+            log: FollowedLog::new(storage, store_id),
             topics: BTreeMap::new(),
             deleted: BTreeSet::new(),
             queues: HashMap::new(),
@@ -90,8 +72,6 @@ impl Follower {
             recent: 0,
             overtaken: false,
             index_misfit: false,
-            buffer: Vec::new(),
-            seen: Vec::new(),
         };
         // The checkpoint first: the tables, the index and the log have at least what it says.
         let checkpoint = match Checkpoint::load(&**storage, store_id) {
@@ -104,7 +84,7 @@ impl Follower {
             if follower.index_misfit {
                 follower.queues.clear();
             } else {
-                follower.position = checkpoint.position;
+                follower.log.start_at(checkpoint.position);
             }
         }
         follower.list()?;
@@ -118,13 +98,13 @@ impl Follower {
     /// # Errors
     /// `Io` if the directory cannot be read; `Version`.
     pub(crate) fn refresh(&mut self) -> Result<bool> {
-        let before = self.position;
+        let before = self.position();
         let listed = self.list()?;
         if self.overtaken || self.recent > MOST_RECENT {
             self.renew()?;
         }
-        while self.advance() || self.roll_over() {}
-        Ok(listed || self.position != before)
+        while self.read_on() {}
+        Ok(listed || self.position() != before)
     }
 
     /// Whether there is a checkpoint, and the index files do not have what it says: then all of the
@@ -139,22 +119,17 @@ impl Follower {
 
     /// Where the log file ended that stood before the first one; 0 if there was none.
     pub(crate) fn begins_after(&self) -> u64 {
-        self.files.first().map_or(0, |first| first.after)
+        self.log.begins_after()
     }
 
     /// The position behind the last verified record.
     pub(crate) fn position(&self) -> u64 {
-        self.position
-    }
-
-    /// Where the file before the first one ended.
-    pub(crate) fn begin(&self) -> u64 {
-        self.files.first().map_or(0, |followed| followed.after)
+        self.log.position()
     }
 
     /// The log files, ascending.
     pub(crate) fn log_files(&self) -> &[Counted<LogFile>] {
-        &self.shared
+        self.log.files()
     }
 
     /// Incarnation, name and shape of every topic, by incarnation.
@@ -221,7 +196,8 @@ impl Follower {
         entry: Option<Entry>,
     ) -> Result<(&Counted<LogFile>, Record<'_>)> {
         let position = entry.map_or(0, |entry| entry.position);
-        let file = file_of(&self.shared, position).ok_or((FOLDER.to_owned(), "it is not there"));
+        let file =
+            file_of(self.log_files(), position).ok_or((FOLDER.to_owned(), "it is not there"));
         let found = file.and_then(|file| {
             let record = file.record(position).map_err(|reason| (file.name(), reason))?;
             let fits = record.kind() == Kind::Message
@@ -271,151 +247,21 @@ impl Follower {
 
     /// Looks which log files there are; true if that has changed.
     fn list(&mut self) -> Result<bool> {
-        let bases = bases(&*self.storage)?;
-        let count = self.files.len();
-        self.files.retain(|followed| bases.contains(&followed.file.base));
-        let mut changed = self.files.len() != count;
-        for base in bases {
-            if self.files.last().is_none_or(|last| base >= last.file.end()) {
-                let Some(followed) = self.open_file(base)? else {
-                    // Before the first one that is there it has just been dropped.
-                    if self.files.is_empty() {
-                        continue;
-                    }
-                    break;
-                };
-                // What stands behind a missing file is not a prefix.
-                let end = self.files.last().map(|last| last.file.end());
-                if end.is_some_and(|end| end != followed.after) {
-                    break;
-                }
-                self.files.push(followed);
-                changed = true;
-            }
+        let listed = self.log.list()?;
+        if listed != Listed::Same {
+            let first = self.log_files().first().map_or(self.position(), |file| file.base);
+            self.queues.values_mut().for_each(|queue| queue.min = queue.first_at(first));
         }
-        if changed {
-            self.shared = self.files.iter().map(|followed| followed.file.clone()).collect();
-            let first = self.shared.first().map_or(self.position, |file| file.base);
-            for queue in self.queues.values_mut() {
-                queue.min = queue.first_at(first);
-            }
-            if self.position < first + HEAD as u64
-                && let Some(followed) = self.files.first()
-            {
-                self.overtaken = self.position != followed.after;
-                self.position = first + HEAD as u64;
-            }
-        }
-        Ok(changed)
+        self.overtaken |= listed == Listed::Overtaken;
+        Ok(listed != Listed::Same)
     }
 
-    /// Maps a log file; `None` if it is not a whole one, or is being dropped.
-    fn open_file(&self, base: u64) -> Result<Option<Followed>> {
-        let name = file_name(base);
-        let failed = |action, source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::WouldBlock => Ok(None),
-            _ => Err(io_error(&*self.storage, action, &name, source)),
-        };
-        let file = match self.storage.open_shared(&name) {
-            Ok(file) => file,
-            Err(error) => return failed("open", error),
-        };
-        let size = file.len().map_err(|e| io_error(&*self.storage, "measure", &name, e))?;
-        if size < (HEAD + HEADER) as u64 {
-            return Ok(None);
-        }
-        let region = match file.map() {
-            Ok(region) => region,
-            Err(error) => return failed("map", error),
-        };
-        let mut carver = Carver::new(region);
-        // Under the lock it is the file that its name says, or none of ours.
-        let head = carver.peek(0..HEAD).unwrap_or_default();
-        let head = match Head::decode(&*self.storage, &name, KIND, head) {
-            Err(error @ crate::Error::Version { .. }) => return Err(error),
-            head => head.ok(),
-        };
-        let head = head
-            .filter(|head| (head.store_id, head.number, head.size) == (self.store_id, base, size));
-        let Some(head) = head else { return Ok(None) };
-        let verified = self.position.clamp(base + HEAD as u64, base + size) - base;
-        let writer = carver.carve(size as usize, verified as usize);
-        Ok(writer.map(|writer| {
-            let file = Counted::new(LogFile::found(base, 0, &writer));
-            Followed { file, writer, after: head.after }
-        }))
-    }
-
-    /// Verifies the next append in the file that is being read; false if there is none yet.
-    fn advance(&mut self) -> bool {
-        let here = |followed: &Followed| {
-            (followed.file.base..followed.file.end()).contains(&self.position)
-        };
-        let Some(nth) = self.files.iter().position(here) else { return false };
-        self.seen.clear();
-        let mut length = 0;
-        loop {
-            let Some((step, continues)) = self.step(nth, length) else { return false };
-            length += step;
-            if !continues {
-                break;
-            }
-        }
-        let writer = &mut self.files[nth].writer;
-        writer.skip(length);
-        writer.publish();
-        self.position += length as u64;
-        let mut seen = std::mem::take(&mut self.seen);
+    /// Takes over the next append; false if there is none yet.
+    fn read_on(&mut self) -> bool {
+        let Some(mut seen) = self.log.read_on() else { return false };
         seen.drain(..).for_each(|seen| self.take_over(seen));
-        self.seen = seen;
+        self.log.reuse(seen);
         true
-    }
-
-    /// Verifies the record that stands `ahead` bytes behind the verified part, and notes what it
-    /// says; returns its length, and whether its batch goes on.
-    fn step(&mut self, nth: usize, ahead: usize) -> Option<(usize, bool)> {
-        let Self { buffer, files, store_id, seen, topics, .. } = self;
-        let writer = &files[nth].writer;
-        let left = writer.remaining().checked_sub(ahead).filter(|left| *left >= HEADER)?;
-        let position = self.position + ahead as u64;
-        buffer.resize(HEADER, 0);
-        writer.copy_ahead(ahead, buffer);
-        if !names_position(buffer, position) {
-            return None;
-        }
-        if let Some((kind, length)) = covered(*store_id, buffer, position) {
-            if kind == Kind::Lost {
-                seen.push(Seen::Lost(position));
-            }
-            return (length <= left && ahead == 0).then_some((length, false));
-        }
-        let length = u32_at(buffer, 0) as usize;
-        if !(HEADER..=left).contains(&length) || !length.is_multiple_of(ALIGN) {
-            return None;
-        }
-        // A copy: what the owner is still writing does not change while it is checked.
-        buffer.resize(length, 0);
-        writer.copy_ahead(ahead, buffer);
-        let record = Record::parse(buffer, position).ok()?;
-        let sound = record.verify(*store_id)
-            && record.offset() <= IMPOSSIBLE
-            && record.incarnation() < u32::MAX
-            && record.has(CONTINUED) == (ahead > 0);
-        if !sound {
-            return None;
-        }
-        match record.kind() {
-            Kind::Message => seen.push(Seen::Message {
-                key: (record.incarnation(), record.queue()),
-                offset: record.offset(),
-                entry: Entry { position, length: length as u32, tag_hash: record.tag_hash() },
-                topic: (!topics.contains_key(&record.incarnation()))
-                    .then(|| String::from_utf8_lossy(record.topic()).into_owned()),
-            }),
-            Kind::Topic => seen.extend(TopicEvent::decode(record.body()).map(Seen::Topic)),
-            Kind::Filler | Kind::Lost => {}
-        }
-        Some((length, record.has(CONTINUES)))
     }
 
     fn take_over(&mut self, seen: Seen) {
@@ -469,43 +315,14 @@ impl Follower {
         }
     }
 
-    /// At the end of a file, goes on in the next one; false if there is none yet.
-    fn roll_over(&mut self) -> bool {
-        let next = |files: &[Followed], position| {
-            let next = files.iter().find(|followed| followed.after == position);
-            next.map(|followed| followed.file.base + HEAD as u64)
-        };
-        let full = self.files.iter().any(|followed| followed.file.end() == self.position);
-        if !full {
-            return false;
-        }
-        let first = next(&self.files, self.position);
-        self.position = first.unwrap_or(self.position);
-        first.is_some()
-    }
-
     /// Begins anew at the last checkpoint: it knows what was missed, and lets go of entries in
     /// memory that the index files have by now.
     fn renew(&mut self) -> Result<()> {
         let mut newer = Self::open(&self.storage)?;
-        while newer.position < self.position && (newer.advance() || newer.roll_over()) {}
-        if newer.position >= self.position {
+        while newer.position() < self.position() && newer.read_on() {}
+        if newer.position() >= self.position() {
             *self = newer;
         }
         Ok(())
     }
-}
-
-/// What a verified record says.
-#[derive(Debug)]
-enum Seen {
-    /// With the name of its topic, if that is not known yet.
-    Message {
-        key: Key,
-        offset: u64,
-        entry: Entry,
-        topic: Option<String>,
-    },
-    Topic(TopicEvent),
-    Lost(u64),
 }

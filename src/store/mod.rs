@@ -29,6 +29,7 @@ mod flush;
 mod flush_gate;
 mod flushed_mark;
 mod follow;
+mod followed_log;
 mod followed_queue;
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub(crate) mod fuzzing;
