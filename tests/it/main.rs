@@ -8,6 +8,7 @@ mod driven;
 mod durability;
 mod files;
 mod filters;
+mod flow;
 mod group_settings;
 mod groups;
 mod hand_over;
