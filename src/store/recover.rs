@@ -318,6 +318,8 @@ impl Reading<'_> {
 
     /// Starts the index anew, from the whole log.
     fn without_index(&mut self, checkpoint: &Checkpoint, end: &End) -> Result<IndexArena> {
+        // The mark first: half of a new index must never pass for that of a clean close.
+        unmark_clean(&**self.storage)?;
         index_arena::remove_all(&**self.storage)?;
         let (id, first_file) = (self.store_id, self.config.index_bytes());
         let (arena, _) = IndexArena::open(self.storage, id, first_file, 0, Trust::Below(0))?;

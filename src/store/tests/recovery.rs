@@ -408,6 +408,27 @@ fn b_010_recovery_that_is_killed_begins_anew() {
 }
 
 #[test]
+fn half_of_a_new_index_never_passes_for_that_of_a_clean_close() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    for nth in 0..20 {
+        send(&store, &topic, 0, nth);
+    }
+    store.close().unwrap();
+    let index = files_in(&dir.path().join("index"));
+    let faulty = Faulty::new(dir.path());
+    faulty.fail(Some(Call::Unlink), 1, u64::MAX, std::io::ErrorKind::Other);
+    let config = StoreConfig { rebuild: true, ..config(Flush::EveryMessage) };
+    assert!(Store::open(faulty.clone(), config, Clock::system()).is_err());
+    assert!(faulty.has_failed());
+    assert!(!dir.path().join("CLEAN").exists(), "it goes before the index does");
+    assert!(files_in(&dir.path().join("index")) == index);
+    let store = open(dir.path());
+    assert_eq!(read(&store, &store.topics.get("t").unwrap(), 0).len(), 20);
+}
+
+#[test]
 fn b_008_offsets_beyond_the_end_of_their_queue_are_lowered_and_reported() {
     let (dir, _, last) = with_last_batch(5);
     let key = |queue| OffsetKey { group: 0, incarnation: 1, queue };
