@@ -137,12 +137,22 @@ pub(crate) fn read_all(storage: &dyn Storage, name: &str) -> io::Result<Option<V
 
 /// Replaces a small file whole and durably: write new, sync, rename, sync the folder.
 pub(crate) fn replace(storage: &dyn Storage, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let (new, _) = write_new(storage, name, bytes)?;
+    storage.rename(&new, name)?;
+    storage.sync_folder(folder_of(name))
+}
+
+/// The first half of that: a durable file under another name, which is returned with it.
+pub(crate) fn write_new(
+    storage: &dyn Storage,
+    name: &str,
+    bytes: &[u8],
+) -> io::Result<(String, Arc<dyn StorageFile>)> {
     let new = format!("{name}.new");
     let file = storage.create(&new, bytes.len() as u64)?;
     file.write_at(0, bytes)?;
     file.sync()?;
-    storage.rename(&new, name)?;
-    storage.sync_folder(folder_of(name))
+    Ok((new, file))
 }
 
 /// The folder part of a name.

@@ -4,7 +4,7 @@
 use super::files::{HEAD, Head, corrupt, io_error};
 use super::record::{checksum, u32_at};
 use crate::error::{Error, Result};
-use crate::storage::{Storage, StorageFile, read_all, replace};
+use crate::storage::{Storage, StorageFile, folder_of, read_all, replace, write_new};
 use crate::sync::Arc;
 
 /// A table that is smaller is never compacted.
@@ -19,6 +19,8 @@ pub(crate) struct Table {
     store_id: u64,
     // `None` once it is released.
     file: Option<Arc<dyn StorageFile>>,
+    /// Why it is not known which file bears the name after a loss of power.
+    lost: Option<String>,
     end: u64,
     /// Bytes of an entry that was not finished stand at the end.
     torn: bool,
@@ -49,8 +51,8 @@ impl Table {
         let file = storage.open(name).map_err(|e| failed("open", e))?;
         let torn = at < bytes.len();
         let storage = storage.clone();
-        let (file, end, look_at) = (Some(file), at as u64, SMALL);
-        Ok(Self { storage, name, kind, store_id, file, end, torn, look_at })
+        let (file, lost, end, look_at) = (Some(file), None, at as u64, SMALL);
+        Ok(Self { storage, name, kind, store_id, file, lost, end, torn, look_at })
     }
 
     /// Gives every sound entry of a table to `entry`, oldest first, without changing anything; of
@@ -143,10 +145,15 @@ impl Table {
     }
 
     fn file(&self) -> Result<&dyn StorageFile> {
+        if let Some(cause) = &self.lost {
+            return Err(Error::Poisoned { cause: cause.clone() });
+        }
         self.file.as_deref().ok_or(Error::Closed)
     }
 
-    /// Rewrites the table from its `live` entries if it has grown to twice their size.
+    /// Rewrites the table from its `live` entries if it has grown to twice their size. If the new
+    /// file's name cannot be made durable it takes no entry any more: after a loss of power the
+    /// old file may be back.
     pub(crate) fn compact(&mut self, live: impl FnOnce() -> Vec<Vec<u8>>) -> Result<()> {
         if self.end < self.look_at {
             return Ok(());
@@ -159,10 +166,13 @@ impl Table {
             return Ok(());
         }
         let failed = |action, source| io_error(&*self.storage, action, self.name, source);
-        replace(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
-        self.file = Some(self.storage.open(self.name).map_err(|e| failed("open", e))?);
-        (self.end, self.torn) = (bytes.len() as u64, false);
-        Ok(())
+        let (new, file) =
+            write_new(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
+        self.storage.rename(&new, self.name).map_err(|e| failed("replace", e))?;
+        // From here on the old file has no name: what it got would be gone at the next open.
+        (self.file, self.end, self.torn) = (Some(file), bytes.len() as u64, false);
+        let synced = self.storage.sync_folder(folder_of(self.name)).map_err(|e| failed("sync", e));
+        synced.inspect_err(|error| self.lost = Some(error.to_string()))
     }
 }
 
@@ -183,6 +193,7 @@ fn sound_entry(store_id: u64, bytes: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
     use crate::storage::Directory;
+    use crate::store::tests::faulty::{Call, Faulty};
 
     fn open(storage: &Arc<dyn Storage>) -> Result<(Table, Vec<Vec<u8>>)> {
         let mut entries = Vec::new();
@@ -223,5 +234,28 @@ mod tests {
         }
         assert!(std::fs::metadata(dir.path().join("t")).unwrap().len() < 70_000);
         assert!(open(&storage).unwrap().1.iter().all(|found| *found == entry));
+    }
+
+    #[test]
+    fn b_172_no_entry_goes_to_a_file_that_a_compaction_has_replaced() {
+        let entry = [7; 1000];
+        for call in [Call::Create, Call::Write, Call::Sync, Call::Rename, Call::SyncFolder] {
+            let dir = tempfile::tempdir().unwrap();
+            let faulty = Faulty::new(dir.path());
+            let (mut table, _) = open(&(faulty.clone() as _)).unwrap();
+            while table.end() < SMALL {
+                table.append(&entry).unwrap();
+            }
+            faulty.fail(Some(call), 0, 1, std::io::ErrorKind::Other);
+            assert!(table.compact(|| vec![entry.to_vec()]).is_err(), "{call:?}");
+            faulty.heal();
+            match table.append_durably(b"last") {
+                Ok(()) => assert_ne!(call, Call::SyncFolder),
+                Err(error) => assert!(matches!(error, Error::Poisoned { .. }), "{error}"),
+            }
+            let (_, entries) = open(&(faulty as _)).unwrap();
+            let last = entries.last().unwrap();
+            assert_eq!(*last == *b"last", call != Call::SyncFolder, "{call:?}");
+        }
     }
 }
