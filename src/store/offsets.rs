@@ -112,11 +112,14 @@ impl Offsets {
                         unsound += 1;
                         state.used = number + 1;
                     }
-                    None => {}
+                    None => state.free.push(number),
                 }
             }
             state.files.push(CellFile { region, file, dirty: false });
         }
+        // Those behind the last one that is used are given out in their order.
+        let used = state.used;
+        state.free.retain(|number| *number < used);
         let growth = Mutex::new(Rank::OffsetGrowth, ());
         let state = Mutex::new(Rank::OffsetStore, state);
         Ok((Self { storage: storage.clone(), store_id, growth, state }, unsound))

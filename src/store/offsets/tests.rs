@@ -71,6 +71,30 @@ fn sub_6_the_cells_of_a_deleted_group_are_used_again() {
 }
 
 #[test]
+fn sub_6_cells_between_others_are_used_again_by_a_later_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = storage(dir.path());
+    let fill = |offsets: &Offsets, groups: std::ops::Range<u32>| {
+        for group in groups {
+            for queue in 0..100 {
+                offsets.set(OffsetKey { group, ..key(queue) }, 7).unwrap();
+            }
+        }
+    };
+    let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
+    fill(&offsets, 0..3);
+    offsets.forget_group(1);
+    drop(offsets);
+    let (offsets, _) = Offsets::open(&storage, 5, 0).unwrap();
+    // 1023 cells are in a file.
+    fill(&offsets, 3..11);
+    assert_eq!(offsets.files(), 1);
+    assert_eq!(offsets.all().len(), 1000);
+    fill(&offsets, 11..12);
+    assert_eq!(offsets.files(), 2);
+}
+
+#[test]
 fn b_150_a_late_beginning_never_replaces_progress() {
     let dir = tempfile::tempdir().unwrap();
     let (offsets, _) = Offsets::open(&storage(dir.path()), 5, 0).unwrap();
