@@ -10,7 +10,7 @@ use super::recover::{NEXT_BASE, NEXT_BASE_KIND};
 use super::slots::Slots;
 use super::topic_event::{Change, TopicEvent};
 use super::topics::Topics;
-use super::{STORE_KIND, STORE_NAME, Store, StoreConfig};
+use super::{Recovery, STORE_KIND, STORE_NAME, Store, StoreConfig};
 use crate::error::{Error, Result};
 use crate::storage::{Staging, Storage};
 use crate::sync::{Arc, Counted};
@@ -91,7 +91,9 @@ impl Store {
         // Last: without it the directory holds no store.
         files::save(&**to, STORE_NAME, STORE_KIND, store_id, b"rocklet")?;
 
-        let config = StoreConfig { rebuild: true, ..self.config.clone() };
+        // A copy of what is damaged is no copy, even if the original was opened to salvage it.
+        let recovery = Recovery::Strict;
+        let config = StoreConfig { rebuild: true, recovery, ..self.config.clone() };
         Self::open(to.clone(), config, self.clock.clone())?.close()
     }
 }

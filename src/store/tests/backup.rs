@@ -64,3 +64,19 @@ fn a_copy_whose_calls_fail_is_refused_and_the_store_goes_on() {
     send(&store, &store.topics.get("t").unwrap(), 0, 1);
     store.close().unwrap();
 }
+
+#[test]
+fn a_copy_of_damage_is_refused_even_by_a_store_that_would_salvage_it() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = filled(dir.path());
+    store.close().unwrap();
+    let config = StoreConfig { recovery: Recovery::Salvage, ..config(Flush::EveryMessage) };
+    let storage = Arc::new(Directory::new(dir.path()).unwrap());
+    let store = Store::open(storage, config, Clock::system()).unwrap();
+    let sent = send(&store, &store.topics.get("t").unwrap(), 0, 1);
+    send(&store, &store.topics.get("t").unwrap(), 0, 2);
+    let (file, at) = place_of(dir.path(), sent.end - 8);
+    change(&file, at, |rest| rest[0] ^= 1);
+    let copied = store.copy_into(&(Arc::new(Directory::new(copy.path()).unwrap()) as _));
+    assert!(matches!(copied, Err(Error::Corrupt { .. })), "{copied:?}");
+}
