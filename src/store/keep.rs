@@ -33,8 +33,8 @@ impl Store {
     /// Appends what is still needed of the log below `end` again, at the tail.
     ///
     /// # Errors
-    /// `DiskFull` if there is no room for it, `Corrupt` if it cannot be read: then nothing below
-    /// `end` may be dropped.
+    /// `DiskFull` if there is no room for it, `Corrupt` if it cannot be read, `NotPermitted` if its
+    /// queue takes nothing: then nothing below `end` may be dropped.
     pub(super) fn carry_forward(&self, end: u64) -> Result<()> {
         let keepers = self.keepers.lock().clone();
         for keeper in keepers {
@@ -54,14 +54,24 @@ impl Store {
     /// Appends a message again, to the queue that it stands in; `None` if its topic is gone.
     fn carry(&self, record: &Record<'_>) -> Result<Option<Appended>> {
         let name = std::str::from_utf8(record.topic()).unwrap_or_default();
-        let topic = self.topics.get(name);
-        let Some(topic) = topic.filter(|topic| topic.incarnation == record.incarnation()) else {
-            return Ok(None);
-        };
-        let queue = topic.queues.get(usize::from(record.queue()));
-        let Some(queue) = queue.filter(|_| record.kind() == Kind::Message) else { return Ok(None) };
-        let mut drafts = [Draft::blank(&topic.outline)];
-        drafts[0].copy(&topic.outline, record);
-        self.place_beyond_limits(topic.target(queue), queue, &mut drafts)
+        loop {
+            let topic = self.topics.get(name);
+            let topic = topic.filter(|topic| topic.incarnation == record.incarnation());
+            let Some(topic) = topic.filter(|_| record.kind() == Kind::Message) else {
+                return Ok(None);
+            };
+            let Some(queue) = topic.queues.get(usize::from(record.queue())) else {
+                return Ok(None);
+            };
+            topic.check_open(queue)?;
+            let mut drafts = [Draft::blank(&topic.outline)];
+            drafts[0].copy(&topic.outline, record);
+            let placed = self.place_beyond_limits(topic.target(queue), queue, &mut drafts)?;
+            if placed.is_some() {
+                return Ok(placed);
+            }
+            // It has changed meanwhile, or is being changed.
+            self.topics.settle();
+        }
     }
 }

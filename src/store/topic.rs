@@ -102,6 +102,14 @@ impl Topic {
         if open { self.generation } else { 0 }
     }
 
+    /// Refuses a queue to which nothing may be sent, by its number or by the topic's permission.
+    ///
+    /// # Errors
+    /// `NotPermitted`.
+    pub(super) fn check_open(&self, queue: &ConsumeQueue) -> Result<()> {
+        if self.generation_of(queue) > 0 { Ok(()) } else { Err(self.refuse("sent to")) }
+    }
+
     /// What the table says of it.
     pub(super) fn event(&self) -> TopicEvent {
         let shape = Shape { config: self.config, queues: self.queues.len() as u16 };

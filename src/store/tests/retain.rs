@@ -606,6 +606,26 @@ fn nothing_is_dropped_if_it_cannot_be_carried_forward() {
 }
 
 #[test]
+fn nothing_is_dropped_while_a_topic_takes_nothing_that_is_carried_forward() {
+    let scene = Scene::limited(AtLimit::Refuse);
+    let keeper = Arc::new(Chosen::default());
+    scene.store.keep(keeper.clone());
+    let first = send_body(&scene.store, &scene.topic, 0, &sized(7, 30_000)).unwrap();
+    keeper.live.lock().unwrap().insert(first.position, 7);
+    while send_body(&scene.store, &scene.topic, 0, &sized(1, BODY)).is_ok() {}
+    let open = scene.topic.config;
+    let closed = open.permission(crate::Permission::ReadOnly);
+    scene.store.update_topic(&scene.topic.name, closed).unwrap();
+    let dropped = scene.store.drop_before(SEGMENT);
+    assert!(matches!(dropped, Err(Error::NotPermitted { .. })), "{dropped:?}");
+    assert_eq!(scene.store.extent().0, 0);
+    scene.store.update_topic(&scene.topic.name, open).unwrap();
+    assert_eq!(scene.store.drop_before(SEGMENT).unwrap(), 1);
+    assert!(*keeper.live.lock().unwrap().keys().next().unwrap() > first.position);
+    scene.store.close().unwrap();
+}
+
+#[test]
 fn close_waits_for_whoever_removes_files() {
     let scene = Scene::new(SpaceRules::default());
     scene.fill(5);
