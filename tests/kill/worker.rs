@@ -41,7 +41,7 @@ const TOPICS: u64 = 3;
 const GROUPS: [&str; 2] = ["pulling", "pushing"];
 const LONGEST_BATCH: u64 = 12;
 /// What the log may have, of files of 64 and 128 KiB.
-const MOST_BYTES: u64 = 1 << 20;
+const MOST_BYTES: u64 = 512 << 10;
 
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let [dir, mode, numbers @ ..] = arguments else { panic!("{arguments:?}") };
@@ -202,7 +202,7 @@ impl Worker {
         let mut said = (0, 0, 0);
         loop {
             std::thread::sleep(Duration::from_millis(2));
-            if drops && random.one_in(10) {
+            if drops && random.one_in(40) {
                 let end = self.broker.stats().log_end;
                 match self.broker.drop_before(random.below(end)) {
                     Ok(_) => {}
