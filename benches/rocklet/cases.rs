@@ -80,6 +80,8 @@ pub(crate) fn all() -> Vec<Case> {
     }
     let several = Case::new(Append, 256, &[Alone, commitlog, crc]);
     cases.push(Case { producers: 8, queues: 8, ..several });
+    // One producer that goes from queue to queue.
+    cases.push(Case { queues: 1000, ..Case::new(Append, 256, &[Alone]) });
     cases.push(Case { batch: 256, ..Case::new(Append, 256, &[commitlog, crc]) });
     for (producers, in_flight) in [(1, 1), (8, 1), (64, 1), (1, 64)] {
         cases.push(Case { producers, in_flight, ..Case::new(Durable, 256, &[Sync]) });
@@ -99,6 +101,11 @@ impl Case {
 
     pub(crate) fn alone(&self) -> Self {
         Self { producers: 1, queues: 1, ..self.clone() }
+    }
+
+    /// Whether a producer goes through many queues, instead of staying with one.
+    pub(crate) fn is_wide(&self) -> bool {
+        usize::from(self.queues) > self.producers
     }
 
     pub(crate) fn messages(&self, divisor: u64) -> u64 {
@@ -157,7 +164,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Rocklet => "rocklet",
-            Alone => "rocklet, one producer",
+            Alone => "rocklet, one producer, one queue",
             Peer("mapped-copy") => "limit: mapped file",
             Peer("mapped-copy-crc") => "limit: mapped file, CRC",
             Peer("mapped-ahead-crc") => "limit: mapped file, CRC, populating",

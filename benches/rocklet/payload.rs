@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const STAMP: usize = 8;
-const PRODUCER_SHIFT: u32 = 56;
+const PRODUCER_SHIFT: u32 = 48;
 
 /// A body: eight bytes that name producer and sequence, then a fixed pattern.
 pub(crate) struct Payload(Vec<u8>);
@@ -50,7 +50,9 @@ impl Check {
         };
         let expected = next.load(Relaxed);
         next.store(expected + 1, Relaxed);
-        if stamp << 8 >> 8 != expected || rest != &self.pattern[STAMP..] {
+        if stamp << (u64::BITS - PRODUCER_SHIFT) >> (u64::BITS - PRODUCER_SHIFT) != expected
+            || rest != &self.pattern[STAMP..]
+        {
             return self.report(body);
         }
         expected

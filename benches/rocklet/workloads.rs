@@ -149,6 +149,14 @@ fn produce(case: &Case, producer: &Producer, number: usize, messages: u64) -> Fa
         }
         return Ok(window.iter().try_for_each(|sent: &PendingSend| sent.wait().map(drop))?);
     }
+    if let ([payload], true) = (&mut payloads[..], case.is_wide()) {
+        let queues = u64::from(case.queues);
+        for nth in 0..messages {
+            let (queue, sequence) = ((nth % queues) as u16, nth / queues);
+            producer.send(&message(payload.stamp(queue.into(), sequence), queue))?;
+        }
+        return Ok(());
+    }
     if let [payload] = &mut payloads[..] {
         for sequence in 0..messages {
             producer.send(&message(payload.stamp(number, sequence), queue))?;
@@ -166,7 +174,8 @@ fn produce(case: &Case, producer: &Producer, number: usize, messages: u64) -> Fa
 }
 
 fn pull_all(case: &Case, messages: u64, broker: &Broker) -> Fallible<()> {
-    let check = Check::new(case.size, case.producers);
+    let stamps = if case.is_wide() { case.queues.into() } else { case.producers };
+    let check = Check::new(case.size, stamps);
     let consumer = broker.pull_consumer(GROUP).subscribe(TOPIC, Filter::ALL)?.start()?;
     for queue in broker.queues(TOPIC)? {
         let mut offset = 0;
