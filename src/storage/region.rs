@@ -12,8 +12,10 @@
 //!   what it had published: a file of an earlier life is written to above that end only, and never
 //!   recycled. Changes of a mapped file by foreign programs are outside the contract of the crate,
 //!   as for every mapped store.
-//!   What is lent by another process is only read: a store into it would be a fatal signal. Bytes
-//!   that the other process may still be writing are copied out, and believed once checked.
+//!   What is lent by another process is only read: a store into it would be a fatal signal. Records
+//!   that the other process may still be writing are copied out, and believed once checked. Index
+//!   blocks, which it may use again, are looked at in place: each word that is read is a hint of
+//!   some value, and nothing relies on two looks being the same.
 //! - R3 every access is bounds-checked here, in release builds too.
 
 #![allow(unsafe_code)]

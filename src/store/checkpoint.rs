@@ -8,7 +8,9 @@
 
 use super::files::{HEAD, IMPOSSIBLE, corrupt, io_error, load, save};
 use super::record::{put, u16_at, u32_at, u64_at};
-use crate::error::Result;
+use super::tail::Tail;
+use super::{Store, reserve};
+use crate::error::{Error, Result};
 use crate::storage::Storage;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -94,6 +96,96 @@ impl Checkpoint {
     }
 }
 
+/// What the last checkpoint said; the lock makes checkpoints one at a time.
+#[derive(Debug, Default)]
+pub(super) struct Checkpointed {
+    pub(super) position: u64,
+    pub(super) min_position: u64,
+    pub(super) closed: bool,
+    /// Bytes known to be set aside for a full disk.
+    pub(super) reserved: u64,
+}
+
+impl Store {
+    /// Writes a checkpoint if the last one is far behind.
+    pub(super) fn checkpoint_step(&self) {
+        let mut last = self.checkpoint.lock();
+        let behind = self.gate.flushed().saturating_sub(last.position);
+        if behind >= self.config.segment_bytes {
+            // A checkpoint that fails leaves the one before: recovery reads more.
+            let _ = self.write_checkpoint(&mut last, None);
+            drop(last);
+            self.index_keys();
+        }
+    }
+
+    /// Writes a checkpoint at the present end of the log; `min_position` raises the minimum.
+    pub(super) fn write_checkpoint(
+        &self,
+        last: &mut Checkpointed,
+        min_position: Option<u64>,
+    ) -> Result<()> {
+        match self.try_write_checkpoint(last, min_position) {
+            Err(Error::DiskFull { .. }) if reserve::spend(&*self.storage) => {
+                last.reserved = 0;
+                self.try_write_checkpoint(last, min_position)
+            }
+            written => written,
+        }
+    }
+
+    fn try_write_checkpoint(
+        &self,
+        last: &mut Checkpointed,
+        min_position: Option<u64>,
+    ) -> Result<()> {
+        if last.closed {
+            return Err(Error::Closed);
+        }
+        // What a failed sync has dropped, a second one does not bring back.
+        self.log.with_tail(Tail::healthy)?;
+        // Which topics there are belongs to the position, too: none may come or go meanwhile.
+        let changes = self.topics.changes();
+        let topics = self.topics.all();
+        let queues = topics.iter().flat_map(|topic| topic.queues.iter());
+        // Bounds first, then the position: the position covers at least what they say.
+        let bounds = queues.map(|queue| {
+            let min = min_position.map_or_else(|| queue.min(), |raised| queue.first_at(raised));
+            ((queue.incarnation, queue.queue), min..queue.max())
+        });
+        let bounds = bounds.filter(|(_, bounds)| bounds.end > 0).collect();
+        let topics = topics.len() as u64;
+        let (position, last_store_ms) =
+            self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
+        drop(changes);
+        self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
+        let derived =
+            self.arena.sync().and_then(|files| self.topics.save(position).map(|()| files));
+        let index_files = derived.inspect_err(|error| {
+            if !matches!(error, Error::DiskFull { .. }) {
+                self.poison(&error.to_string());
+            }
+        })?;
+        let kept = self.log.min_position().max(last.min_position);
+        let min_position = min_position.map_or(kept, |raised| raised.max(kept));
+        let offset_files = self.offsets.files();
+        let checkpoint = Checkpoint {
+            position,
+            min_position,
+            index_files,
+            last_store_ms,
+            topics,
+            offset_files,
+            bounds,
+        };
+        checkpoint.save(&*self.storage, self.store_id)?;
+        reserve::refill(&*self.storage, &mut last.reserved, checkpoint.bytes());
+        (last.position, last.min_position) = (position, min_position);
+        self.free_doomed(position);
+        Ok(())
+    }
+}
+
 /// Says that the log ends at `end` and that the checkpoint there is the last word.
 pub(crate) fn mark_clean(storage: &dyn Storage, store_id: u64, end: u64) -> Result<()> {
     save(storage, CLEAN, CLEAN_KIND, store_id, &end.to_le_bytes())
@@ -103,7 +195,7 @@ pub(crate) fn mark_clean(storage: &dyn Storage, store_id: u64, end: u64) -> Resu
 pub(crate) fn clean_end(storage: &dyn Storage, store_id: u64) -> Result<Option<u64>> {
     match load(storage, CLEAN, CLEAN_KIND) {
         Ok(Some((id, bytes))) if id == store_id && bytes.len() == 8 => Ok(Some(u64_at(&bytes, 0))),
-        Ok(_) | Err(crate::Error::Corrupt { .. }) => Ok(None),
+        Ok(_) | Err(Error::Corrupt { .. }) => Ok(None),
         Err(other) => Err(other),
     }
 }

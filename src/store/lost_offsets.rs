@@ -5,7 +5,7 @@
 //! see [`RecoveryReport::lost_offset_files`](super::RecoveryReport::lost_offset_files).
 
 use super::files::io_error;
-use super::offsets::{check_file, file_name, make_file, number_of};
+use super::offset_file::{check_file, file_name, make_file, number_of};
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use std::io::ErrorKind;

@@ -6,7 +6,7 @@
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
-//! topics  groups  offsets(progress)                                   what outlives the process
+//! topics  groups  offsets(offset_file, progress)                      what outlives the process
 //! life_cycle(topic, topic_event)                                      what becomes of topics
 //! follow  check  backup                                               beside the broker
 //! ```
@@ -42,6 +42,7 @@ mod life_cycle;
 mod log_file;
 mod look_up;
 mod lost_offsets;
+mod offset_file;
 mod offsets;
 mod progress;
 mod rebuild;
@@ -106,7 +107,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::sync::{Alarm, Arc, Mutex, Rank};
-use checkpoint::Checkpoint;
+use checkpoint::Checkpointed;
 use commit_log::CommitLog;
 use flush_gate::FlushGate;
 use flushed_mark::FlushedMark;
@@ -222,16 +223,6 @@ pub(crate) struct Store {
     pub(crate) allocator: Alarm,
     /// Notified when a file may have to be dropped.
     pub(crate) retainer: Alarm,
-}
-
-/// What the last checkpoint said; the lock makes checkpoints one at a time.
-#[derive(Debug, Default)]
-struct Checkpointed {
-    position: u64,
-    min_position: u64,
-    closed: bool,
-    /// Bytes known to be set aside for a full disk.
-    reserved: u64,
 }
 
 impl Store {
@@ -381,18 +372,6 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint if the last one is far behind.
-    fn checkpoint_step(&self) {
-        let mut last = self.checkpoint.lock();
-        let behind = self.gate.flushed().saturating_sub(last.position);
-        if behind >= self.config.segment_bytes {
-            // A checkpoint that fails leaves the one before: recovery reads more.
-            let _ = self.write_checkpoint(&mut last, None);
-            drop(last);
-            self.index_keys();
-        }
-    }
-
     /// Lets the key index read on, faster than the log grows, and for a while only.
     fn index_keys(&self) {
         self.keys.step(&self.log, self.gate.flushed(), 4 * self.config.segment_bytes);
@@ -433,68 +412,6 @@ impl Store {
     /// See [`CommitLog::exact_max`].
     pub(crate) fn exact_max(&self, queue: &ConsumeQueue) -> u64 {
         self.log.exact_max(queue)
-    }
-
-    /// Writes a checkpoint at the present end of the log; `min_position` raises the minimum.
-    fn write_checkpoint(&self, last: &mut Checkpointed, min_position: Option<u64>) -> Result<()> {
-        match self.try_write_checkpoint(last, min_position) {
-            Err(Error::DiskFull { .. }) if reserve::spend(&*self.storage) => {
-                last.reserved = 0;
-                self.try_write_checkpoint(last, min_position)
-            }
-            written => written,
-        }
-    }
-
-    fn try_write_checkpoint(
-        &self,
-        last: &mut Checkpointed,
-        min_position: Option<u64>,
-    ) -> Result<()> {
-        if last.closed {
-            return Err(Error::Closed);
-        }
-        // What a failed sync has dropped, a second one does not bring back.
-        self.log.with_tail(Tail::healthy)?;
-        // Which topics there are belongs to the position, too: none may come or go meanwhile.
-        let changes = self.topics.changes();
-        let topics = self.topics.all();
-        let queues = topics.iter().flat_map(|topic| topic.queues.iter());
-        // Bounds first, then the position: the position covers at least what they say.
-        let bounds = queues.map(|queue| {
-            let min = min_position.map_or_else(|| queue.min(), |raised| queue.first_at(raised));
-            ((queue.incarnation, queue.queue), min..queue.max())
-        });
-        let bounds = bounds.filter(|(_, bounds)| bounds.end > 0).collect();
-        let topics = topics.len() as u64;
-        let (position, last_store_ms) =
-            self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
-        drop(changes);
-        self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
-        let derived =
-            self.arena.sync().and_then(|files| self.topics.save(position).map(|()| files));
-        let index_files = derived.inspect_err(|error| {
-            if !matches!(error, Error::DiskFull { .. }) {
-                self.poison(&error.to_string());
-            }
-        })?;
-        let kept = self.log.min_position().max(last.min_position);
-        let min_position = min_position.map_or(kept, |raised| raised.max(kept));
-        let offset_files = self.offsets.files();
-        let checkpoint = Checkpoint {
-            position,
-            min_position,
-            index_files,
-            last_store_ms,
-            topics,
-            offset_files,
-            bounds,
-        };
-        checkpoint.save(&*self.storage, self.store_id)?;
-        reserve::refill(&*self.storage, &mut last.reserved, checkpoint.bytes());
-        (last.position, last.min_position) = (position, min_position);
-        self.free_doomed(position);
-        Ok(())
     }
 
     fn lower_offsets(&self) -> Result<Vec<LoweredOffset>> {

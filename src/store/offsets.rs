@@ -9,20 +9,14 @@
 mod tests;
 
 use super::files::{HEAD, Head, corrupt, io_error};
-use super::record::{checksum, put, u16_at, u32_at, u64_at};
+use super::offset_file::{
+    CELL, CELLS, COPY, Cell, Content, FILE, KIND, check_file, content, encode, file_name, list,
+    make_file,
+};
 use crate::error::{Error, Result};
 use crate::storage::{Region, Storage, StorageFile, read_all};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::{HashMap, HashSet};
-
-const KIND: [u8; 4] = *b"offs";
-#[cfg(not(all(test, loom)))]
-const FILE: usize = 64 << 10;
-#[cfg(all(test, loom))]
-const FILE: usize = HEAD + 2 * CELL;
-const COPY: usize = 32;
-const CELL: usize = 2 * COPY;
-const CELLS: usize = (FILE - HEAD) / CELL;
 
 /// Which queue of which group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,13 +61,6 @@ struct CellFile {
     dirty: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    number: usize,
-    sequence: u64,
-    offset: u64,
-}
-
 impl Offsets {
     /// Opens the cells, in `expected` files or more that were made since; the second value counts
     /// those in which neither copy was sound.
@@ -100,19 +87,17 @@ impl Offsets {
             let mut region = file.map().map_err(|e| failed("map", e))?;
             for nth in 0..CELLS {
                 let at = HEAD + nth * CELL;
-                let bytes = region.bytes(at..at + CELL);
-                let copies = bytes.as_chunks::<COPY>().0.iter().filter_map(|c| decode(store_id, c));
                 let number = state.files.len() * CELLS + nth;
-                match copies.max_by_key(|(_, cell)| cell.sequence) {
-                    Some((key, cell)) => {
+                match content(store_id, region.bytes(at..at + CELL)) {
+                    Content::Commit(key, cell) => {
                         state.cells.insert(key, Cell { number, ..cell });
                         state.used = number + 1;
                     }
-                    None if bytes.iter().any(|byte| *byte != 0) => {
+                    Content::Unsound => {
                         unsound += 1;
                         state.used = number + 1;
                     }
-                    None => state.free.push(number),
+                    Content::Nothing => state.free.push(number),
                 }
             }
             state.files.push(CellFile { region, file, dirty: false });
@@ -140,10 +125,10 @@ impl Offsets {
                 return Err(corrupt(storage, &name, 0, "the head does not fit the file"));
             }
             for cell in bytes[HEAD..].as_chunks::<CELL>().0 {
-                let copies = cell.as_chunks::<COPY>().0.iter().filter_map(|c| decode(store_id, c));
-                match copies.max_by_key(|(_, cell)| cell.sequence) {
-                    Some((key, cell)) => offsets.push((key, cell.offset)),
-                    None => unsound += u64::from(cell.iter().any(|byte| *byte != 0)),
+                match content(store_id, cell) {
+                    Content::Commit(key, cell) => offsets.push((key, cell.offset)),
+                    Content::Unsound => unsound += 1,
+                    Content::Nothing => {}
                 }
             }
         }
@@ -414,43 +399,6 @@ impl Offsets {
     }
 }
 
-/// Makes an empty file, complete and durable before it bears its name; one that `stands_in` for a
-/// file that was lost says so.
-pub(super) fn make_file(
-    storage: &dyn Storage,
-    store_id: u64,
-    number: usize,
-    stands_in: bool,
-) -> Result<Arc<dyn StorageFile>> {
-    let name = file_name(number);
-    let failed = |action, source| io_error(storage, action, &name, source);
-    let new = format!("{name}.new");
-    let file = storage.create(&new, FILE as u64).map_err(|e| failed("create", e))?;
-    let head = Head::new(KIND, store_id, number as u64, FILE as u64);
-    let head = Head { after: u64::from(stands_in), ..head };
-    file.write_at(0, &head.encode()).map_err(|e| failed("write", e))?;
-    file.sync().map_err(|e| failed("sync", e))?;
-    storage.rename(&new, &name).map_err(|e| failed("rename", e))?;
-    storage.sync_folder("meta").map_err(|e| failed("sync", e))?;
-    Ok(file)
-}
-
-/// Refuses a file that cells cannot be read from; returns its head.
-pub(super) fn check_file(storage: &dyn Storage, store_id: u64, name: &str) -> Result<Head> {
-    let failed = |action, source| io_error(storage, action, name, source);
-    let file = storage.open(name).map_err(|e| failed("open", e))?;
-    if file.len().map_err(|e| failed("measure", e))? != FILE as u64 {
-        return Err(corrupt(storage, name, 0, "the length is wrong"));
-    }
-    let mut bytes = [0; HEAD];
-    file.read_at(0, &mut bytes).map_err(|e| failed("read", e))?;
-    let head = Head::decode(storage, name, KIND, &bytes)?;
-    if head.store_id != store_id {
-        return Err(corrupt(storage, name, 16, "the file belongs to another store"));
-    }
-    Ok(head)
-}
-
 impl State {
     /// A cell that holds nothing.
     fn vacant(&mut self) -> Option<usize> {
@@ -469,48 +417,4 @@ impl State {
         self.free.push(number);
         self.frozen.remove(key);
     }
-}
-
-fn encode(store_id: u64, key: OffsetKey, cell: Cell) -> [u8; COPY] {
-    let mut bytes = [0; COPY];
-    put(&mut bytes, 0, &cell.offset.to_le_bytes());
-    put(&mut bytes, 8, &key.group.to_le_bytes());
-    put(&mut bytes, 12, &key.incarnation.to_le_bytes());
-    put(&mut bytes, 16, &cell.sequence.to_le_bytes());
-    put(&mut bytes, 24, &key.queue.to_le_bytes());
-    bytes[26] = 1;
-    let crc = checksum(store_id, &bytes[..COPY - 4]);
-    put(&mut bytes, COPY - 4, &crc.to_le_bytes());
-    bytes
-}
-
-fn decode(store_id: u64, bytes: &[u8; COPY]) -> Option<(OffsetKey, Cell)> {
-    let sound = bytes[26] == 1 && checksum(store_id, &bytes[..COPY - 4]) == u32_at(bytes, COPY - 4);
-    let key = OffsetKey {
-        group: u32_at(bytes, 8),
-        incarnation: u32_at(bytes, 12),
-        queue: u16_at(bytes, 24),
-    };
-    sound.then(|| (key, Cell { number: 0, sequence: u64_at(bytes, 16), offset: u64_at(bytes, 0) }))
-}
-
-/// The files, of which none may be missing before the last: a later one would be written over.
-fn list(storage: &dyn Storage) -> Result<Vec<String>> {
-    let names = storage.list("meta").map_err(|e| io_error(storage, "list", "meta", e))?;
-    let mut numbers: Vec<usize> = names.iter().filter_map(|name| number_of(name)).collect();
-    numbers.sort_unstable();
-    match numbers.iter().enumerate().find(|(nth, number)| nth != *number) {
-        Some((_, later)) => {
-            Err(corrupt(storage, &file_name(*later), 0, "the file before this one is missing"))
-        }
-        None => Ok(numbers.into_iter().map(file_name).collect()),
-    }
-}
-
-pub(super) fn number_of(name: &str) -> Option<usize> {
-    name.strip_prefix("offsets-")?.parse().ok()
-}
-
-pub(super) fn file_name(number: usize) -> String {
-    format!("meta/offsets-{number:04}")
 }
