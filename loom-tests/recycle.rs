@@ -25,7 +25,7 @@ fn drop_and_grow(log: &Log) -> &'static str {
     log.queue.raise_min(1);
     let files = log.log.take_front(FILE as u64);
     assert_eq!(files.len(), 1);
-    let gone = log.log.give_back(files, Disposal::Reuse).unwrap();
+    let gone = log.log.give_back(files, Disposal::Reuse, Limits::default()).unwrap();
     log.log.grow(0, Limits::default()).unwrap();
     log.append(b'c');
     if gone.reused == 1 { "reused" } else { "removed" }

@@ -5,7 +5,7 @@
 //! what a delivery lends, here or in a reader of another process, never changes. Any other file is
 //! unlinked; its memory lives on until the last delivery goes.
 
-use super::commit_log::CommitLog;
+use super::commit_log::{CommitLog, Limits};
 use super::files::io_error;
 use super::log_file::{FOLDER, LogFile};
 use crate::error::Result;
@@ -53,13 +53,17 @@ impl CommitLog {
         &self,
         files: Vec<Counted<LogFile>>,
         disposal: Disposal,
+        limits: Limits,
     ) -> Result<Gone> {
         let mut gone = Gone::default();
         let mut failed = Ok(());
         for file in files {
             let (name, bytes) = (file.name(), file.segment.capacity() as u64);
-            let file = match if disposal == Disposal::Reuse { self.reuse(file) } else { Err(file) }
-            {
+            let file = match if disposal == Disposal::Reuse {
+                self.reuse(file, limits)
+            } else {
+                Err(file)
+            } {
                 Ok(()) => {
                     gone.reused += 1;
                     gone.freed += bytes;
@@ -99,10 +103,13 @@ impl CommitLog {
 
     /// Keeps a file for another life. Deliveries of a broker that was closed before may still lend
     /// what is in a file of an earlier life.
-    fn reuse(&self, file: Counted<LogFile>) -> Result<(), Counted<LogFile>> {
+    fn reuse(&self, file: Counted<LogFile>, limits: Limits) -> Result<(), Counted<LogFile>> {
         let fits = file.made_here && file.segment.capacity() as u64 == self.file_size;
         let mut growth = self.growth.lock();
-        if !fits || growth.spares.len() >= SPARES {
+        // Another may have taken its place already.
+        let bytes = self.bytes() + (growth.spares.len() as u64 + 1) * self.file_size;
+        let room = limits.max_bytes.is_none_or(|most| bytes <= most);
+        if !fits || !room || growth.spares.len() >= SPARES {
             return Err(file);
         }
         #[cfg(not(broken_reuse_held))]

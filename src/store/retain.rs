@@ -300,7 +300,7 @@ impl Store {
         let (count, bytes) = (files.len(), files.iter().map(|file| file.end() - file.base).sum());
         self.retaining.dropped_files.fetch_add(count as u64, Ordering::Relaxed);
         self.retaining.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let gone = self.log.give_back(files, disposal);
+        let gone = self.log.give_back(files, disposal, self.config.space.limits);
         self.retaining.drops.fetch_add(1, Ordering::Release);
         self.arena.free(blocks);
         self.keys.drop_below(min);
