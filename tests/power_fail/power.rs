@@ -11,7 +11,7 @@ use rocklet::{Change, Crash, Fate, SimulatedStorage};
 /// Of fewer changes every subset is tried.
 const FEW: usize = 6;
 /// Of more, so many are.
-const MANY: u64 = 72;
+const MANY: u64 = 48;
 
 pub(crate) fn lose_power() -> Result<(), Ignored> {
     let effort = Effort::from_arguments();
@@ -36,6 +36,10 @@ fn run_until(script: &Script, step: u64, seed: u64) -> (World, Crash, bool) {
         world.close(&storage, &broker);
     }
     let ended = !storage.power_is_cut();
+    if ended && script.settings.log_bytes.is_some() {
+        let first = format!("commitlog/{:020}", 0);
+        assert!(!storage.files().contains(&first), "{}: nothing was dropped", script.name);
+    }
     (world, storage.crash(), ended)
 }
 
@@ -96,7 +100,7 @@ fn states_of(
         }
         tally.state(name, || world.check_all(&storage(), Loss::Power, seed));
         // Recovery itself is interrupted, too.
-        if random.one_in(if full { 8 } else { 64 }) || argument("--subset").is_some() {
+        if random.one_in(if full { 32 } else { 64 }) || argument("--subset").is_some() {
             lose_power_again(&storage, world, effort, &name, &mut random, tally);
         }
     }

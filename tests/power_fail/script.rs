@@ -1,5 +1,6 @@
 //! What is done to a broker: short scripts that between them reach every storage call.
 
+use crate::world::SEGMENT;
 use rocklet::Flush;
 use std::time::Duration;
 
@@ -38,8 +39,22 @@ pub(crate) enum Op {
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    pub(crate) flush: Flush,
+    pub(crate) settings: Settings,
     pub(crate) ops: Vec<Op>,
+}
+
+/// What a broker is opened with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) flush: Flush,
+    /// The oldest files go when the log has more bytes.
+    pub(crate) log_bytes: Option<u64>,
+}
+
+impl Settings {
+    pub(crate) fn new(flush: Flush) -> Self {
+        Self { flush, log_bytes: None }
+    }
 }
 
 /// A body of which three fill a log file.
@@ -49,7 +64,8 @@ const LARGE: usize = 20_000;
 pub(crate) fn all() -> Vec<Script> {
     let mut scripts = Vec::new();
     let mut add = |name, flush, ops: &[&[Op]]| {
-        scripts.push(Script { name, flush, ops: ops.concat() });
+        let settings = Settings::new(flush);
+        scripts.push(Script { name, settings, ops: ops.concat() });
     };
     let each = Flush::EveryMessage;
     let every = Flush::Every(INTERVAL);
@@ -162,5 +178,12 @@ pub(crate) fn all() -> Vec<Script> {
     let index = [Op::Batch("t", 0, 1, 10), Op::Batch("t", 1, 1, 16), Op::Batch("t", 0, 1, 80)];
     add("index-each", each, &[&index, &large(3), &[Op::Interval], &index]);
     add("index-every", every, &[&index, &large(4), &[Op::Interval], &index, &[Op::Flush]]);
+
+    let retained = [&large(6)[..], &[Op::Interval], &large(3), &[Op::Interval], &large(3)].concat();
+    add("retention-each", each, &[&retained, &[Op::Send("t", 1, 50), Op::Reopen], &large(2)]);
+    add("retention-every", every, &[&retained, &[Op::Flush], &large(4), &[Op::Interval]]);
+    for script in scripts.iter_mut().filter(|script| script.name.starts_with("retention")) {
+        script.settings.log_bytes = Some(3 * SEGMENT);
+    }
     scripts
 }

@@ -1,7 +1,7 @@
 //! Every byte of a small store is flipped, and every file is cut at every length: an error, or
 //! what was sent; never anything else.
 
-use crate::script::{INTERVAL, Op, Script};
+use crate::script::{INTERVAL, Op, Script, Settings};
 use crate::support::Random;
 use crate::support::runner::{Ignored, argument, text_argument};
 use crate::world::{Damage, Found, World, open};
@@ -34,7 +34,7 @@ impl Sample {
             Op::Send("payments", 0, 700),
             Op::Batch("orders", 0, 150, 2),
         ];
-        let script = Script { name: "sweep", flush: Flush::Every(INTERVAL), ops: ops.to_vec() };
+        let script = Script { name: "sweep", settings: settings(), ops: ops.to_vec() };
         let storage = SimulatedStorage::new(seed);
         let (mut world, broker) = World::run(&script, &storage, seed);
         let broker = broker.expect("an open broker");
@@ -55,7 +55,7 @@ impl Sample {
         storage.write(file, content);
         let clock = DrivenClock::with_steps(1_700_000_000_000, 1);
         let damage = Damage { file, killed: self.name == "killed" };
-        let broker = match open(&storage, &clock, Flush::Every(INTERVAL)) {
+        let broker = match open(&storage, &clock, settings()) {
             Ok(broker) => broker,
             Err(error) => return self.refused(&storage, file, &error),
         };
@@ -87,6 +87,10 @@ impl Sample {
         }
         Ok(Found::Refused)
     }
+}
+
+fn settings() -> Settings {
+    Settings::new(Flush::Every(INTERVAL))
 }
 
 pub(crate) fn flip_bytes() -> Result<(), Ignored> {

@@ -1,10 +1,10 @@
 //! A run of a script on a simulated storage: what the broker has promised, and whether a storage
 //! keeps it.
 
-use crate::script::{INTERVAL, Op, Script};
+use crate::script::{INTERVAL, Op, Script, Settings};
 use crate::support::Random;
 use rocklet::{
-    Broker, DrivenClock, Error, Filter, Flush, Message, PullConsumer, QueueId, Receipt,
+    Broker, DrivenClock, Error, Filter, Flush, Message, PullConsumer, QueueId, Receipt, Retention,
     SimulatedStorage, Verify,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,7 +48,7 @@ type Key = (&'static str, &'static str, u16, usize);
 /// All that a broker was told and has answered.
 #[derive(Clone, Debug)]
 pub(crate) struct World {
-    flush: Flush,
+    settings: Settings,
     entries: Vec<Entry>,
     /// So many of them survive a loss of power.
     durable: usize,
@@ -73,9 +73,9 @@ pub(crate) enum Loss {
 }
 
 impl World {
-    pub(crate) fn new(flush: Flush) -> Self {
+    pub(crate) fn new(settings: Settings) -> Self {
         Self {
-            flush,
+            settings,
             entries: Vec::new(),
             durable: 0,
             commits: BTreeMap::new(),
@@ -93,17 +93,17 @@ impl World {
         storage: &SimulatedStorage,
         seed: u64,
     ) -> (Self, Option<Broker>) {
-        let mut world = Self::new(script.flush);
+        let mut world = Self::new(script.settings);
         let clock = DrivenClock::with_steps(START_MS, seed);
         let mut random = Random(seed);
-        let mut broker = open(storage, &clock, script.flush).ok();
+        let mut broker = open(storage, &clock, script.settings).ok();
         for op in &script.ops {
             let Some(opened) = &broker else { break };
             if *op == Op::Reopen {
                 world.close(storage, opened);
                 // Gone before the next one comes.
                 broker = None;
-                broker = broker.or_else(|| open(storage, &clock, script.flush).ok());
+                broker = broker.or_else(|| open(storage, &clock, script.settings).ok());
                 continue;
             }
             world.call(*op, opened, &clock, storage);
@@ -207,7 +207,7 @@ impl World {
         if done {
             self.entries.push(entry);
         }
-        if acknowledged && self.flush == Flush::EveryMessage {
+        if acknowledged && self.settings.flush == Flush::EveryMessage {
             self.durable = self.entries.len();
         }
     }
@@ -259,14 +259,20 @@ impl World {
             let sent = Sent { topic, queue, offset, position, body, key, more };
             self.entries.push(Entry::Message(sent));
         }
-        if acknowledged && self.flush == Flush::EveryMessage {
+        if acknowledged && self.settings.flush == Flush::EveryMessage {
             self.durable = self.entries.len();
         }
     }
 
     /// What a flush of its own has made durable.
     fn note_flushed(&mut self, broker: &Broker) {
-        let flushed = broker.stats().flushed;
+        let stats = broker.stats();
+        if let Some(bytes) = self.settings.log_bytes {
+            // Files count whole, and so does the one that is made ahead.
+            let end = (stats.log_end / SEGMENT + 2) * SEGMENT;
+            self.dropped = self.dropped.max(end.saturating_sub(bytes));
+        }
+        let flushed = stats.flushed;
         // A batch has one position for all of its entries: it is flushed as a whole.
         let below =
             |entry: &Entry| matches!(entry, Entry::Message(sent) if sent.position < flushed);
@@ -325,7 +331,8 @@ impl World {
         seed: u64,
     ) -> Result<Contents, String> {
         let clock = DrivenClock::with_steps(START_MS + 3_600_000, seed);
-        let broker = open(storage, &clock, self.flush).map_err(|error| format!("open: {error}"))?;
+        let broker =
+            open(storage, &clock, self.settings).map_err(|error| format!("open: {error}"))?;
         let contents = Contents::read(&broker)?;
         self.compare(&broker, &contents, loss)?;
         Ok(contents)
@@ -339,7 +346,8 @@ impl World {
         seed: u64,
     ) -> Result<(), String> {
         let clock = DrivenClock::with_steps(START_MS + 3_600_000, seed);
-        let broker = open(storage, &clock, self.flush).map_err(|error| format!("open: {error}"))?;
+        let broker =
+            open(storage, &clock, self.settings).map_err(|error| format!("open: {error}"))?;
         let contents = Contents::read(&broker)?;
         self.compare(&broker, &contents, loss)?;
         let topic = contents.queues.keys().next().map_or("new", |(topic, _)| topic.as_str());
@@ -354,7 +362,7 @@ impl World {
         let contents = Contents::read(&broker)?;
         broker.close().map_err(|e| failed("close", e))?;
         drop(broker);
-        let broker = open(storage, &clock, self.flush).map_err(|e| failed("open again", e))?;
+        let broker = open(storage, &clock, self.settings).map_err(|e| failed("open again", e))?;
         if !broker.recovery_report().clean {
             return Err(format!("not clean after a close: {}", broker.recovery_report()));
         }
@@ -698,8 +706,10 @@ fn read_queue(reader: &PullConsumer, id: &QueueId) -> Result<Queue, String> {
 pub(crate) fn open(
     storage: &SimulatedStorage,
     clock: &DrivenClock,
-    flush: Flush,
+    settings: Settings,
 ) -> Result<Broker, Error> {
     let builder = Broker::builder("simulated").storage(storage).clock(clock).segment_bytes(SEGMENT);
-    builder.flush(flush).verify(Verify::OnRead).open()
+    let retention =
+        settings.log_bytes.map_or_else(Retention::none, |bytes| Retention::none().log_bytes(bytes));
+    builder.flush(settings.flush).retention(retention).verify(Verify::OnRead).open()
 }
