@@ -172,8 +172,9 @@ impl Ledger {
             assert_eq!(
                 there(*topic, *queue, *offset),
                 *position >= found.start,
-                "the log begins at {}: offset {offset} of {topic}/{queue} at {position}",
-                found.start
+                "the log begins at {}: offset {offset} of {topic}/{queue} at {position}, {:?}",
+                found.start,
+                found.queues.get(&(*topic, *queue))
             );
         }
         assert_eq!(found.topics, self.queues, "topics and their queues");

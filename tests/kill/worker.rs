@@ -56,11 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let builder = Broker::builder(dir).flush(flush).segment_bytes(segment_bytes);
     let builder = builder.auto_create_queues(queues);
     let keeps = flush != Flush::EveryMessage;
-    let builder = match keeps {
-        true => builder,
-        false => builder.max_log_bytes(MOST_BYTES).at_limit(AtLimit::DropOldest),
-    };
-    // Nothing is dropped while the store is described.
+    // Nothing is dropped while the store is described: without rules and limits.
     let Some(broker) = open(builder.clone()) else { return ExitCode::FAILURE };
     let mut description = String::new();
     describe(&broker, |line| description.extend([line, "\n"]));
@@ -76,11 +72,21 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
             say(&format!("wrong cannot close: {error}"));
         }
         drop(broker);
-        let retention = match keeps {
-            true => Retention::none().log_bytes(4 * segment_bytes).keep_unconsumed(),
-            false => Retention::none().age(Duration::from_millis(random.below(50))),
+        let limited = |builder: BrokerBuilder| {
+            builder.max_log_bytes(MOST_BYTES).at_limit(AtLimit::DropOldest)
         };
-        let Some(broker) = open(builder.retention(retention)) else { return ExitCode::FAILURE };
+        let builder = match (keeps, random.one_in(2)) {
+            (true, _) => {
+                let retention = Retention::none().log_bytes(4 * segment_bytes);
+                builder.retention(retention.keep_unconsumed())
+            }
+            (false, true) => limited(builder),
+            (false, false) => {
+                let age = Duration::from_millis(random.below(50));
+                limited(builder).retention(Retention::none().age(age))
+            }
+        };
+        let Some(broker) = open(builder) else { return ExitCode::FAILURE };
         broker
     };
     let worker = Worker { broker, round: round as u32 };
