@@ -373,12 +373,19 @@ impl Reading<'_> {
         };
         // An empty file can wait for the tail; more than one is left by a loss of power.
         let kept = end.file + if sealed.is_some() { 1 } else { 2 };
-        let useless = self.raw.drain(kept.min(self.raw.len())..);
-        self.leftovers.extend(useless.map(|file| file_name(file.base)));
-        for name in &self.leftovers {
-            storage.unlink(name).map_err(|e| io_error(&**storage, "remove", name, e))?;
+        let remove =
+            |name: &str| storage.unlink(name).map_err(|e| io_error(&**storage, "remove", name, e));
+        let sync =
+            || storage.sync_folder(FOLDER).map_err(|e| io_error(&**storage, "sync", FOLDER, e));
+        // The last one first, and durably: one that is left behind a missing one would be damage.
+        for file in self.raw.drain(kept.min(self.raw.len())..).rev() {
+            remove(&file_name(file.base))?;
+            sync()?;
         }
-        storage.sync_folder(FOLDER).map_err(|e| io_error(&**storage, "sync", FOLDER, e))?;
+        for name in &self.leftovers {
+            remove(name)?;
+        }
+        sync()?;
 
         let mut list = Vec::new();
         let mut tail: Option<(u64, SegmentWriter)> = None;

@@ -167,6 +167,49 @@ fn a_topic_that_comes_back_with_the_power_has_what_was_committed_in_it() {
     }
 }
 
+/// Recovery cuts the log in its first file and removes the later ones; power goes in the midst.
+#[test]
+fn b_010_files_behind_a_cut_go_from_the_last_one_on() {
+    let (storage, clock, broker) = new(1);
+    let body = vec![7; 20_000];
+    broker.producer().send(&Message::new("t", &body[..]).queue(0)).unwrap();
+    clock.advance(INTERVAL);
+    for _ in 0..10 {
+        broker.producer().send(&Message::new("t", &body[..]).queue(0)).unwrap();
+    }
+    let first = |change: &Change| {
+        let name = format!("commitlog/{:020}", 0);
+        matches!(change, Change::Page { file, .. } if *file == name)
+    };
+    // Of the first file nothing was synced that came after the first message.
+    let crash = storage.crash();
+    let crashed = || crash.with(|c| if first(c) { Fate::Lost } else { Fate::Kept });
+    let mut removals = 0;
+    for call in 0.. {
+        let storage = crashed();
+        storage.cut_power_after(call);
+        let builder = Broker::builder("simulated").storage(&storage).clock(&clock);
+        let opened = builder.segment_bytes(64 << 10).open();
+        let again = storage.crash();
+        let removed = |change: &Change| matches!(change, Change::Removed { .. });
+        let count = again.changes().filter(|change| removed(change)).count();
+        removals = removals.max(count);
+        for kept in 0..1_u32 << count {
+            let mut nth = 0;
+            let storage = again.with(|change| {
+                nth += u32::from(removed(change));
+                let keep = removed(change) && kept >> (nth - 1) & 1 == 1;
+                if keep { Fate::Kept } else { Fate::Lost }
+            });
+            assert_eq!(open(&storage, &clock).max_offset(&q("t", 0)).unwrap(), 1, "call {call}");
+        }
+        if opened.is_ok() {
+            break;
+        }
+    }
+    assert!(removals > 0);
+}
+
 #[test]
 fn a_poll_that_waits_takes_no_real_time() {
     let (_storage, clock, broker) = new(1);
