@@ -3,17 +3,15 @@
 /// A pattern that has been read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Like {
-    parts: Box<[Part]>,
+    /// What stands before, between and behind the runs of any characters; one piece without a run.
+    pieces: Box<[Piece]>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// This character.
-    One(char),
-    /// Any one character.
-    Any,
-    /// Any number of characters.
-    Run,
+#[derive(Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<str>),
+    /// With a place for any character, `None`, among its characters.
+    Characters(Box<[Option<char>]>),
 }
 
 impl Like {
@@ -23,58 +21,88 @@ impl Like {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn parse(pattern: &str, escape: Option<char>) -> Result<Self, &'static str> {
-        let mut parts = Vec::new();
+        let (mut pieces, mut piece) = (Vec::new(), Vec::new());
         let mut characters = pattern.chars();
         while let Some(c) = characters.next() {
-            let part = match c {
+            match c {
                 _ if Some(c) == escape => match characters.next() {
-                    Some(c) if c == '%' || c == '_' || Some(c) == escape => Part::One(c),
+                    Some(c) if c == '%' || c == '_' || Some(c) == escape => piece.push(Some(c)),
                     _ => return Err("the escape character stands before %, _ or itself only"),
                 },
-                '_' => Part::Any,
-                '%' => Part::Run,
-                _ => Part::One(c),
-            };
-            if part != Part::Run || parts.last() != Some(&Part::Run) {
-                parts.push(part);
+                '_' => piece.push(None),
+                // Of several runs one is enough.
+                '%' if piece.is_empty() && !pieces.is_empty() => {}
+                '%' => pieces.push(Piece::of(std::mem::take(&mut piece))),
+                _ => piece.push(Some(c)),
             }
         }
-        Ok(Self { parts: parts.into() })
+        pieces.push(Piece::of(piece));
+        Ok(Self { pieces: pieces.into() })
     }
 
     /// Whether all of `text` fits.
     pub(super) fn fits(&self, text: &str) -> bool {
-        let (mut parts, mut rest) = (&*self.parts, text);
-        // Where to go on if what follows the last run does not fit: a run that takes one
-        // character more. An earlier run never has to, since the last one takes as much.
-        let mut retry: Option<(&[Part], &str)> = None;
-        loop {
-            let mut characters = rest.chars();
-            let fits = match parts.split_first() {
-                Some((Part::Run, after)) => {
-                    (parts, retry) = (after, Some((after, rest)));
-                    continue;
-                }
-                Some((part, after)) => {
-                    parts = after;
-                    characters.next().is_some_and(|c| *part == Part::Any || *part == Part::One(c))
-                }
-                None if rest.is_empty() => return true,
-                None => false,
-            };
-            if fits {
-                rest = characters.as_str();
-                continue;
+        match &*self.pieces {
+            [first, between @ .., last] => {
+                let inner = first.strip_start(text).and_then(|rest| last.strip_end(rest));
+                // Each where it is found first, which leaves the most to those behind it.
+                let rest =
+                    inner.and_then(|text| between.iter().try_fold(text, |text, p| p.skip(text)));
+                rest.is_some()
             }
-            let Some((after, from)) = retry else { return false };
-            let mut characters = from.chars();
-            if characters.next().is_none() {
-                return false;
-            }
-            (parts, rest) = (after, characters.as_str());
-            retry = Some((after, rest));
+            pieces => pieces.iter().all(|only| only.strip_start(text) == Some("")),
         }
     }
+}
+
+impl Piece {
+    fn of(characters: Vec<Option<char>>) -> Self {
+        match characters.iter().copied().collect::<Option<String>>() {
+            Some(text) => Self::Text(text.into()),
+            None => Self::Characters(characters.into()),
+        }
+    }
+
+    /// What is left of a text that begins with this piece.
+    fn strip_start<'t>(&self, text: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Text(start) => text.strip_prefix(&**start),
+            Self::Characters(wanted) => {
+                let mut found = text.chars();
+                let fits = wanted.iter().all(|wanted| is(*wanted, found.next()));
+                fits.then_some(found.as_str())
+            }
+        }
+    }
+
+    /// What is left of a text that ends with this piece.
+    fn strip_end<'t>(&self, text: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Text(end) => text.strip_suffix(&**end),
+            Self::Characters(wanted) => {
+                let mut found = text.chars();
+                let fits = wanted.iter().rev().all(|wanted| is(*wanted, found.next_back()));
+                fits.then_some(found.as_str())
+            }
+        }
+    }
+
+    /// What stands in a text behind this piece, where it is found first.
+    fn skip<'t>(&self, text: &'t str) -> Option<&'t str> {
+        match self {
+            Self::Text(wanted) => text.find(&**wanted).map(|at| &text[at + wanted.len()..]),
+            // At worst the product of both lengths, which that of properties keeps in bounds.
+            Self::Characters(_) => {
+                let mut starts = text.char_indices().map(|(at, _)| &text[at..]);
+                starts.find_map(|text| self.strip_start(text))
+            }
+        }
+    }
+}
+
+/// Whether a character was found, and is the wanted one, if a certain one is.
+fn is(wanted: Option<char>, found: Option<char>) -> bool {
+    found.is_some_and(|found| wanted.is_none_or(|wanted| wanted == found))
 }
 
 #[cfg(test)]
@@ -86,16 +114,14 @@ mod tests {
     }
 
     /// The definition, without any care for time.
-    fn defined(parts: &[Part], text: &[char]) -> bool {
-        match (parts.split_first(), text.split_first()) {
+    fn defined(pattern: &[char], text: &[char]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
             (None, _) => text.is_empty(),
-            (Some((Part::Run, after)), None) => defined(after, text),
-            (Some((Part::Run, after)), Some((_, rest))) => {
-                defined(after, text) || defined(parts, rest)
-            }
+            (Some(('%', after)), None) => defined(after, text),
+            (Some(('%', after)), Some((_, rest))) => defined(after, text) || defined(pattern, rest),
             (Some(_), None) => false,
             (Some((part, after)), Some((c, rest))) => {
-                (*part == Part::Any || *part == Part::One(*c)) && defined(after, rest)
+                (*part == '_' || part == c) && defined(after, rest)
             }
         }
     }
@@ -134,9 +160,28 @@ mod tests {
         for pattern in &patterns {
             let like = Like::parse(pattern, None).unwrap();
             for text in &texts {
-                let expected = defined(&like.parts, &text.chars().collect::<Vec<_>>());
+                let characters = |text: &str| text.chars().collect::<Vec<_>>();
+                let expected = defined(&characters(pattern), &characters(text));
                 assert_eq!(like.fits(text), expected, "{pattern:?} {text:?}");
             }
         }
+    }
+    #[test]
+    fn several_runs_in_a_row_are_one() {
+        let same = ["a%", "a%%", "a%%%"].map(|pattern| Like::parse(pattern, None).unwrap());
+        assert!(same[0] == same[1] && same[1] == same[2]);
+        assert_ne!(Like::parse("%a", None), Like::parse("a%", None));
+    }
+
+    /// What takes the product of both lengths does not end here.
+    #[test]
+    fn b_154_a_long_pattern_takes_no_quadratic_time() {
+        let (half, text) = ("a".repeat(1 << 20), "a".repeat(1 << 21));
+        for pattern in ["%aaab", "%aaab%", "baaa%", "%_aaab", "%aaaba%aaab%"] {
+            let pattern = pattern.replace("aaa", &half);
+            assert!(!Like::parse(&pattern, None).unwrap().fits(&text));
+        }
+        let runs = Like::parse(&"%a".repeat(1 << 20), None).unwrap();
+        assert!(runs.fits(&text) && !runs.fits(&text[1 + (1 << 20)..]));
     }
 }
