@@ -39,7 +39,13 @@ fn browsing_begins_at_an_offset_or_a_time() {
     }
     let browse = || broker.browse("t").unwrap();
     assert_eq!(found(browse().start_at(3)), [3, 4, 13, 14]);
-    assert_eq!(found(browse().start_at(99)), [0; 0]);
+    for behind in [5, 99, i64::MAX as u64, u64::MAX] {
+        assert_eq!(found(browse().start_at(behind)), [0; 0]);
+    }
+    assert_eq!(
+        found(browse().start_from(Start::Time(UNIX_EPOCH - Duration::from_secs(1)))).len(),
+        10
+    );
     let time = |ms| Start::Time(UNIX_EPOCH + Duration::from_millis(ms));
     assert_eq!(found(browse().start_from(time(4_000))), [3, 4, 13, 14]);
     assert_eq!(found(browse().start_from(time(4_001))), [4, 14]);
@@ -114,4 +120,36 @@ fn browsing_a_closed_broker_fails_once_and_ends() {
     scene.broker.close().unwrap();
     assert!(matches!(browse.next(), Some(Err(Error::Closed))));
     assert!(browse.next().is_none());
+}
+
+#[test]
+fn browsing_a_topic_that_is_deleted_meanwhile_ends_and_sees_nothing_of_its_successor() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    fill(broker, "t", 0, 0..1000);
+    let mut begun = broker.browse("t").unwrap();
+    let untouched = broker.browse("t").unwrap();
+    assert_eq!(number(&begun.next().unwrap().unwrap().delivery()), 0);
+    broker.delete_topic("t").unwrap();
+    broker.create_topic("t", 1).unwrap();
+    fill(broker, "t", 0, 5000..5003);
+    // What has been read already lives on its own; the rest is gone.
+    let rest = found(begun);
+    assert!(rest.len() < 1000 && rest.iter().all(|nth| *nth < 1000), "{rest:?}");
+    assert_eq!(untouched.count_messages().unwrap(), 0);
+    assert_eq!(broker.browse("t").unwrap().count_messages().unwrap(), 3);
+}
+
+#[test]
+fn counting_ends_although_every_message_that_is_counted_makes_another_one() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..10);
+    let producer = scene.broker.producer();
+    let multiplying =
+        Filter::predicate(move |_| producer.send(&Message::new("t", body(9))).is_ok());
+    let browse = scene.broker.browse("t").unwrap().filter(multiplying).unwrap();
+    assert_eq!(returns("count", move || browse.count_messages().unwrap()), 10);
+    assert_eq!(stored(&scene.broker, "t"), 20);
 }

@@ -194,6 +194,36 @@ fn filt_6_a_predicate_runs_without_a_lock_and_on_no_producers_thread() {
 }
 
 #[test]
+fn filt_6_a_predicate_may_delete_its_topic_and_close_its_broker() {
+    for close in [false, true] {
+        let scene = scene();
+        let broker = &scene.broker;
+        broker.create_topic("t", 1).unwrap();
+        broker.create_topic("u", 1).unwrap();
+        fill(broker, "t", 0, 0..5);
+        fill(broker, "u", 0, 0..5);
+        let ending = || {
+            let broker = broker.clone();
+            Filter::predicate(move |delivery: &Delivery<'_>| {
+                let ended =
+                    if close { broker.close() } else { broker.delete_topic(delivery.topic()) };
+                ended.is_ok() || !close
+            })
+        };
+        let browse = broker.browse("t").unwrap().filter(ending()).unwrap();
+        let builder = broker.pull_consumer("pull").subscribe("u", ending()).unwrap();
+        let mut pull = builder.start().unwrap();
+        let polled = returns("poll", move || pull.poll(Duration::ZERO).map(|some| some.len()));
+        assert!(matches!(polled, Ok(0) | Err(Error::Closed)), "{polled:?}");
+        let count = returns("count", move || browse.count_messages());
+        match close {
+            true => assert!(matches!(count, Err(Error::Closed)), "{count:?}"),
+            false => assert_eq!(count.unwrap(), 5, "what is being read"),
+        }
+    }
+}
+
+#[test]
 fn hold_3_an_arrival_that_sql_does_not_let_through_wakes_nobody() {
     let scene = scene();
     scene.broker.create_topic("t", 1).unwrap();
