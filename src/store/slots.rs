@@ -62,7 +62,11 @@ impl Slots {
         Ok((slots, newest.map(|(_, value)| value)))
     }
 
-    /// The newest sound value of `name`, read without changing anything; `None` if there is none.
+    /// The newest sound value of `name`, read without changing anything; `None` if there is no such
+    /// file.
+    ///
+    /// # Errors
+    /// `Corrupt` also if neither slot is sound: no crash leaves it so.
     pub(crate) fn read(
         storage: &dyn Storage,
         name: &str,
@@ -73,8 +77,10 @@ impl Slots {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|e| io_error(storage, "open", name, e))?,
         };
-        let newest = newest(storage, name, kind, store_id, &*file)?;
-        Ok(newest.map(|(_, value)| value))
+        match newest(storage, name, kind, store_id, &*file)? {
+            Some((_, value)) => Ok(Some(value)),
+            None => Err(corrupt(storage, name, SLOTS[0], "neither copy is sound")),
+        }
     }
 
     /// Overwrites the older slot; the value survives the end of the process.
@@ -159,7 +165,10 @@ mod tests {
         let file = std::fs::OpenOptions::new().write(true).open(dir.path().join("s")).unwrap();
         file.write_at(&[9], 1024).unwrap();
         assert_eq!(open().1, Some([2; VALUE]));
+        let read = || Slots::read(&*storage, "s", *b"test", 9);
+        assert_eq!(read().unwrap(), Some([2; VALUE]));
         file.write_at(&[9], 512).unwrap();
         assert_eq!(open().1, None);
+        assert!(matches!(read(), Err(Error::Corrupt { position: 512, .. })));
     }
 }
