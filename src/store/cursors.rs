@@ -12,6 +12,10 @@ use smallvec::SmallVec;
 
 const CHUNK: usize = 1024;
 
+/// Two at hand, so that the one behind a full one is added without an allocation: only a batch that
+/// needs several at once makes one.
+type Blocks = SmallVec<[SegmentWriter; 2]>;
+
 /// Where the next message of one queue goes.
 #[derive(Debug)]
 pub(crate) struct Cursor {
@@ -20,7 +24,7 @@ pub(crate) struct Cursor {
     pub(crate) generation: u64,
     pub(super) next: u64,
     // The first is being filled; the others wait for it to be full.
-    blocks: SmallVec<[SegmentWriter; 1]>,
+    blocks: Blocks,
 }
 
 /// All cursors, by the slots of their queues.
@@ -120,7 +124,7 @@ impl Cursor {
     }
 
     /// Gives its blocks up, to be dropped outside of the lock.
-    pub(super) fn take_blocks(&mut self) -> SmallVec<[SegmentWriter; 1]> {
+    pub(super) fn take_blocks(&mut self) -> Blocks {
         std::mem::take(&mut self.blocks)
     }
 
@@ -148,9 +152,22 @@ impl Cursor {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::storage::{Carver, Region};
 
     fn cursor(incarnation: u32, slot: usize) -> Cursor {
         Cursor::new(Arc::new(ConsumeQueue::new(incarnation, 0, slot, Vec::new())), 0, None)
+    }
+
+    #[test]
+    fn the_block_behind_a_full_one_takes_no_allocation() {
+        let mut carver = Carver::new(Region::heap(2 * ENTRY));
+        let mut block = || carver.carve(ENTRY, 0).unwrap();
+        let queue = Arc::new(ConsumeQueue::new(1, 0, 0, Vec::new()));
+        let mut cursor = Cursor::new(queue, 0, Some(block()));
+        cursor.blocks[0].write(&[0; ENTRY]);
+        assert!(!cursor.has_room(1));
+        cursor.add_block(block());
+        assert!(cursor.has_room(1) && !cursor.blocks.spilled());
     }
 
     #[test]
