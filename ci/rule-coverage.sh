@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Which rules of the specification are named by a test, or have a reason why they need none.
 #
-#   ci/rule-coverage.sh [FAMILY ...]            default: PROD MODEL FILT SQL SUB REB ALLOC OFF
+#   ci/rule-coverage.sh [FAMILY ...]            default: PROD MODEL STORE FILT SQL SUB REB ALLOC OFF
 #
 # A test names rule PROD-12 by its name, `fn prod_12_...`, or as "(PROD-12)" or "(PROD-12, PROD-13)" in
 # the comment above its #[test]. A reason is a row `| PROD-12 | why |` (several ids may share a row) in
@@ -9,7 +9,7 @@
 # listed in docs/rules.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- PROD MODEL FILT SQL SUB REB ALLOC OFF
+[ $# -gt 0 ] || set -- PROD MODEL STORE FILT SQL SUB REB ALLOC OFF
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
