@@ -37,7 +37,7 @@ fn populate_ahead() {
                 })
             });
             let [first, _] = threads.each_ref().map(|thread| thread.thread().id());
-            threads.map(|thread| thread.join().unwrap());
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
             let taken = taken.lock().unwrap();
             let mut steps: Vec<_> = taken.iter().map(|(step, _)| *step).collect();
             steps.sort_unstable();

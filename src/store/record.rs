@@ -175,7 +175,7 @@ impl<'a> Record<'a> {
     }
 
     /// The position of the record that this one replaces; 0 for none.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn origin(&self) -> u64 {
         u64_at(self.bytes, 40)
     }
