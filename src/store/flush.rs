@@ -82,8 +82,10 @@ impl Store {
         let behind = self.gate.flushed() < end;
         // A failure has poisoned the store; whoever sends next is told.
         let _ = self.wait_durable(end);
-        if let Err(error) = self.offsets.sync() {
-            self.poison(&error.to_string());
+        match self.offsets.sync() {
+            // It was not even tried, for want of a descriptor perhaps: the next step does it.
+            Ok(()) | Err(Error::Io { action: "open", .. }) => {}
+            Err(error) => self.poison(&error.to_string()),
         }
         if self.retaining.waits_for_groups() {
             self.retainer.ring();

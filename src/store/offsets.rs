@@ -14,7 +14,7 @@ use super::offset_file::{
     make_file,
 };
 use crate::error::{Error, Result};
-use crate::storage::{Region, Storage, StorageFile, read_all};
+use crate::storage::{Region, Storage, read_all};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::{HashMap, HashSet};
 
@@ -56,8 +56,8 @@ struct State {
 
 #[derive(Debug)]
 struct CellFile {
+    // The descriptor is closed: a hundred thousand queues have hundreds of files.
     region: Region,
-    file: Arc<dyn StorageFile>,
     dirty: bool,
 }
 
@@ -100,7 +100,7 @@ impl Offsets {
                     Content::Nothing => state.free.push(number),
                 }
             }
-            state.files.push(CellFile { region, file, dirty: false });
+            state.files.push(CellFile { region, dirty: false });
         }
         // Those behind the last one that is used are given out in their order.
         let used = state.used;
@@ -285,14 +285,19 @@ impl Offsets {
             return Ok(());
         }
         let files = state.files.iter_mut().enumerate();
-        let dirty = files.filter_map(|(number, cells)| {
-            std::mem::take(&mut cells.dirty).then(|| (number, cells.file.clone()))
-        });
-        let dirty: Vec<_> = dirty.collect();
+        let dirty = files
+            .filter_map(|(number, cells)| std::mem::take(&mut cells.dirty).then_some(number))
+            .collect::<Vec<_>>();
         drop(state);
-        for (number, file) in dirty {
-            let synced = file.sync();
-            synced.map_err(|e| io_error(&*self.storage, "sync", &file_name(number), e))?;
+        for (nth, number) in dirty.iter().enumerate() {
+            let name = file_name(*number);
+            let failed = |action, source| io_error(&*self.storage, action, &name, source);
+            let file = self.storage.open(&name).map_err(|e| {
+                // Nothing is lost, as by a sync that failed: the next one goes on here.
+                self.dirty_again(&dirty[nth..]);
+                failed("open", e)
+            })?;
+            file.sync().map_err(|e| failed("sync", e))?;
         }
         #[cfg(broken_offsets_clean_late)]
         {
@@ -303,14 +308,22 @@ impl Offsets {
         Ok(())
     }
 
+    fn dirty_again(&self, numbers: &[usize]) {
+        let mut state = self.state.lock();
+        numbers.iter().for_each(|number| state.files[*number].dirty = true);
+        state.dirty = true;
+    }
+
     /// Writes all cells once more as they stand: a sync of an earlier process may have failed, and
     /// left them behind as clean. They are to be synced.
     pub(crate) fn write_again(&self) -> Result<()> {
         let mut state = self.state.lock();
         let State { files, dirty, .. } = &mut *state;
         for (number, cells) in files.iter_mut().enumerate() {
-            let wrote = cells.file.write_at(0, cells.region.bytes(0..FILE));
-            wrote.map_err(|e| io_error(&*self.storage, "write", &file_name(number), e))?;
+            let name = file_name(number);
+            let failed = |action, source| io_error(&*self.storage, action, &name, source);
+            let file = self.storage.open(&name).map_err(|e| failed("open", e))?;
+            file.write_at(0, cells.region.bytes(0..FILE)).map_err(|e| failed("write", e))?;
             (cells.dirty, *dirty) = (true, true);
         }
         Ok(())
@@ -395,7 +408,7 @@ impl Offsets {
         let storage = &*self.storage;
         let file = make_file(storage, self.store_id, number, false)?;
         let region = file.map().map_err(|e| io_error(storage, "map", &file_name(number), e))?;
-        Ok(CellFile { region, file, dirty: false })
+        Ok(CellFile { region, dirty: false })
     }
 }
 

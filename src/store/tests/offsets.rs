@@ -44,3 +44,26 @@ fn b_079_a_file_of_offsets_that_cannot_be_made_leaves_those_before() {
         }
     }
 }
+
+#[test]
+fn b_051_a_file_of_offsets_holds_no_descriptor_and_is_synced_when_one_is_to_be_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let faulty = Faulty::new(dir.path());
+    let store = open_on(faulty.clone()).unwrap();
+    let topic = topic(&store, 1);
+    let group = store.groups.number("g").unwrap();
+    store.offsets.set(OffsetKey { group, incarnation: 1, queue: 0 }, 0).unwrap();
+    faulty.fail(Some(Call::Open), 0, 1, ErrorKind::Other);
+    assert!(matches!(store.offsets.sync(), Err(Error::Io { action: "open", .. })));
+    // The flusher meets it without poisoning anything.
+    faulty.fail(Some(Call::Open), 0, 1, ErrorKind::Other);
+    store.flush_step();
+    assert!(faulty.has_failed());
+    send(&store, &topic, 0, 0);
+    let synced = faulty.count(Call::Sync);
+    store.offsets.sync().unwrap();
+    assert_eq!(faulty.count(Call::Sync), synced + 1);
+    store.offsets.sync().unwrap();
+    assert_eq!(faulty.count(Call::Sync), synced + 1, "there was nothing left to sync");
+    store.close().unwrap();
+}
