@@ -26,6 +26,19 @@
 //! | `Every(interval)` (default: 500 ms) | nothing acknowledged is lost | at most what was sent since the last completed flush began |
 //! | `EveryMessage` (group commit) | nothing acknowledged is lost | nothing acknowledged is lost |
 //!
+//! Where to look for what:
+//!
+//! | to | see |
+//! |---|---|
+//! | send | [`Message`], [`Producer`], [`PendingSend`] |
+//! | consume | [`PushConsumer`] and [`PullConsumer`], their settings in [`ConsumerBuilder`], [`Start`], [`Mode`] |
+//! | choose messages | [`Filter`]: tags, SQL92, closures |
+//! | look without consuming | [`Broker::browse`], [`Broker::find_by_key`], [`Broker::message`], [`Broker::offset_at`] |
+//! | read from another process | [`Reader`] |
+//! | manage topics and groups | [`TopicConfig`], [`Broker::create_topic`], [`GroupSettings`], [`Broker::reset_offsets`] |
+//! | bound the log | [`Retention`], [`BrokerBuilder::max_log_bytes`], [`AtLimit`] |
+//! | check, copy and mend | [`Broker::verify`], [`Broker::backup`], [`BrokerBuilder::repair`], [`Recovery`] |
+//!
 //! Ids in brackets, such as (PROD-12), name rules of RocketMQ's behaviour; `docs/design.md` lists
 //! them with the files and promises behind this page, [`documentation::migration`] maps RocketMQ's
 //! names to these.

@@ -128,7 +128,8 @@ impl Producer {
     }
 
     /// Stores messages of one topic in one queue, all or none, as one append (PROD-15). Messages
-    /// that choose a queue, by whatever option, must choose the same; the others go with them.
+    /// that choose a queue, by whatever option, must choose the same; the others go with them. Without
+    /// messages nothing happens.
     ///
     /// # Errors
     /// `Batch` if the topics, the queues or the waits for the flush differ, `TooLarge` if the batch does not fit a log

@@ -93,7 +93,9 @@ impl BrokerBuilder {
     }
 
     /// Sets the bytes of a log file: a power of two from 64 KiB to 1 GiB, 64 MiB by default. It
-    /// bounds the body of a message too, see [`max_body_bytes`](Self::max_body_bytes).
+    /// bounds the body of a message too, see [`max_body_bytes`](Self::max_body_bytes). The directory
+    /// does not remember it: files that are there keep their length, and those made from now on
+    /// have this one.
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
         self
@@ -144,8 +146,9 @@ impl BrokerBuilder {
     }
 
     /// Sets the most bytes that the files of the log may have together, at least four times
-    /// [`segment_bytes`](Self::segment_bytes); no limit by default. What happens there is said by
-    /// [`at_limit`](Self::at_limit).
+    /// [`segment_bytes`](Self::segment_bytes), which are 256 MiB by default; no limit by default.
+    /// What happens there is said by [`at_limit`](Self::at_limit): without it, and without
+    /// [`retention`](Self::retention), sends fail until [`Broker::drop_before`] makes room.
     pub fn max_log_bytes(mut self, bytes: u64) -> Self {
         self.limits.max_bytes = Some(bytes);
         self

@@ -62,7 +62,8 @@ impl Broker {
         Ok(self.core().queue(queue)?.1.max())
     }
 
-    /// The offset from which `group` goes on in a queue; `None` if it never consumed it.
+    /// The offset from which `group` goes on in a queue; `None` if it never consumed it. In
+    /// broadcasting each member has an offset of its own: [`committed_by`](Self::committed_by).
     ///
     /// # Errors
     /// `NoSuchTopic`, `NoSuchQueue`.
@@ -135,11 +136,11 @@ impl Broker {
         self.core().store.verify()
     }
 
-    /// Copies the directory to `path`, which must not exist yet, while producers and consumers go
-    /// on: everything that was sent and committed before the call, and perhaps some of what comes
-    /// during it. The copy is read and verified before it gets its name, so it is whole or not
-    /// there; while it is made, and if the process is killed meanwhile, it is called
-    /// `<path>.partial-<n>`.
+    /// Copies the directory to `path`, which must not exist yet, in a folder that does, while
+    /// producers and consumers go on: everything that was sent and committed before the call, and
+    /// perhaps some of what comes during it. The copy is read and verified before it gets its name,
+    /// so it is whole or not there; while it is made, and if the process is killed meanwhile, it is
+    /// called `<path>.partial-<n>`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

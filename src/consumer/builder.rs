@@ -33,7 +33,8 @@ impl<S> ConsumerBuilder<S> {
     }
 
     /// Subscribes to a topic, which need not exist yet; again for another topic. All members of a
-    /// group must subscribe to the same.
+    /// group must subscribe to the same. A consumer may start without a subscription, and receives
+    /// nothing until it subscribes.
     ///
     /// # Errors
     /// `Name` if the topic's name breaks the rules, `Filter` if the expression does.

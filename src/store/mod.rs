@@ -138,6 +138,10 @@ pub enum Flush {
 
 /// What opening a directory does about damage that no crash explains. What a crash leaves is put in
 /// order in either case.
+///
+/// By default opening reads of the log only what is not known to be durable, and nothing of it after
+/// a clean close: it does not find damage below that. [`Broker::verify`](crate::Broker::verify),
+/// [`BrokerBuilder::repair`](crate::BrokerBuilder::repair) and [`Verify::OnRead`] do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recovery {
     /// It fails with file and position, and changes nothing.
@@ -152,7 +156,8 @@ pub enum Recovery {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// When a directory is opened that was not closed, and of what was not durable. A read
-    /// checks that the message is the one that belongs there, and all lengths.
+    /// checks that the message is the one that belongs there, and all lengths; a body that has
+    /// changed on the disk since is delivered as it is.
     #[default]
     OnOpen,
     /// Whenever a message is read, too: it costs a pass over its bytes, and a message that has
