@@ -116,7 +116,8 @@ impl Broker {
     /// Moves a group in all queues of a topic, forwards or backwards, and returns where it goes on
     /// in each. Members may run: each queue is begun anew when what is in flight of it is
     /// finished, and the progress of that counts no more (OFF-9 to OFF-11). Progress that is kept
-    /// elsewhere is not moved: in a store of the user's, and that of broadcasting members.
+    /// elsewhere is not moved, although the call succeeds: in a store of the user's, and that of
+    /// broadcasting members.
     ///
     /// # Errors
     /// `NoSuchGroup`, `NoSuchTopic`; `Corrupt` if a message cannot be read on the search for a time;

@@ -27,11 +27,11 @@ pub enum StorageCall {
     Read,
     /// Writes to a file.
     Write,
-    /// Makes a file durable.
+    /// Makes a file durable; the log is flushed by [`SyncRange`](Self::SyncRange).
     Sync,
     /// Maps a file into memory.
     Map,
-    /// Makes part of a mapped file durable.
+    /// Makes part of a mapped file durable: the flush of sent messages, among others.
     SyncRange,
     /// Starts writing part of a file to the disk.
     WriteBack,
