@@ -166,7 +166,8 @@ impl Store {
             let gain =
                 if matches!(full, Error::LogFull { .. }) { files as u64 } else { gone.freed };
             if gain == 0 {
-                return Err(full);
+                // Nothing is left to drop; others may have made room meanwhile.
+                return step();
             }
         }
     }
@@ -294,6 +295,8 @@ impl Store {
         let files = self.log.take_front(min);
         // No checkpoint in between: its minima would be those of before.
         drop(last);
+        // The log is shorter now: who waits for the lock looks again before dropping more.
+        self.retaining.drops.fetch_add(1, Ordering::Release);
         state.removing += 1;
         drop(state);
         let _removing = Removing(&self.retaining);

@@ -140,11 +140,10 @@ impl Sample {
             Ok(broker) => self.examine(broker, copied.path(), damage),
             Err(error) => {
                 assert_names_a_file(&error, copied.path());
-                assert_eq!(
-                    changed(&before, &contents(copied.path())),
-                    [""; 0],
-                    "changed, after {error}"
-                );
+                let changed = changed(&before, &contents(copied.path()));
+                // The index was to be made anew, and the clean mark goes first.
+                let begun = damage.file.starts_with("index/") && changed == ["CLEAN"];
+                assert!(begun || changed.is_empty(), "{changed:?} changed, after {error}");
                 Outcome::Refused
             }
         }));
