@@ -1,7 +1,7 @@
 //! What the parent knows: everything that was ever acknowledged or found in the store.
 
 use crate::support::content::Identity;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,6 +33,9 @@ struct Description {
     topics: HashMap<usize, u16>,
     queues: BTreeMap<(usize, u16), Queue>,
     committed: HashMap<(String, usize, u16), u64>,
+    /// Those that were told for the first time: retention may have dropped what stood before the
+    /// group's first offset while that was on its way.
+    founded: HashSet<(String, usize, u16)>,
 }
 
 #[derive(Debug, Default)]
@@ -92,6 +95,9 @@ impl Ledger {
             ["committed", group, topic, queue, offset] => {
                 let key = (group.to_owned(), self.topic_number(topic), number(queue));
                 self.description.committed.insert(key.clone(), number(offset));
+                if !self.committed.contains_key(&key) {
+                    self.description.founded.insert(key.clone());
+                }
                 let known = self.committed.entry(key).or_default();
                 assert!(*known <= number(offset), "a commit of {known} was lost: {line}");
                 *known = number(offset);
@@ -183,7 +189,8 @@ impl Ledger {
             assert!(offset >= Some(*known), "{key:?}: {offset:?} instead of {known} is committed");
             let Queue { min, max, .. } = found.queues[&(key.1, key.2)];
             assert!(offset <= Some(max), "{key:?}: {offset:?} is committed of {max}");
-            let kept = !self.keeps || offset >= Some(min);
+            let founded = found.founded.contains(key);
+            let kept = !self.keeps || founded || offset >= Some(min);
             assert!(kept, "{key:?}: {offset:?} is committed, and all below {min} dropped");
         }
         self.counts.descriptions += 1;
