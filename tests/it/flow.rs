@@ -13,15 +13,17 @@ fn assert_in_flight(
     let clock = DrivenClock::new(1_700_000_000_000);
     let scene = scene_with(|builder| builder.clock(&clock));
     scene.broker.create_topic("t", 2).unwrap();
-    let large = vec![0; 700 << 10];
-    for nth in 0..20 {
-        scene.broker.producer().send(&Message::new("t", &large[..]).queue(nth % 2)).unwrap();
-    }
     let door = Door::default();
     let inside = door.clone();
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
     let builder = settings(builder.threads(24).pull_batch(1));
     let consumer = builder.start(move |_| inside.pass()).unwrap();
+    // A member that has one queue only, for a moment, need not share.
+    wait_for("both queues", || consumer.assignment().len() == 2);
+    let large = vec![0; 700 << 10];
+    for nth in 0..20 {
+        scene.broker.producer().send(&Message::new("t", &large[..]).queue(nth % 2)).unwrap();
+    }
     wait_for("as many", || door.waiting() >= expected);
     // Reading pauses until the clock moves: however long that takes, no more will come.
     std::thread::sleep(SHORT);
