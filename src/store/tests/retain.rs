@@ -1,4 +1,7 @@
 //! Retention: what goes, in which order, and what it must not hold up.
+//!
+//! Longer than other files: policies, limits and carrying forward share one scene, a store on a disk
+//! whose space and calls the test decides.
 
 use super::faulty::{Call, Faulty};
 use super::*;
