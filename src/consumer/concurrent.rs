@@ -6,6 +6,7 @@
 //! with more than one batch is also on the channel, once, as a call for help: an idle worker that
 //! takes it claims batches, too, so that a slow listener holds up nothing but its own batch.
 
+mod failure;
 mod progress;
 mod stop;
 
@@ -163,12 +164,7 @@ impl Service {
                 Work::Open(queue, begin) => self.open(queue, begin),
                 Work::Pull(request) => self.pull(request),
                 Work::Help(queue, run) => self.work_on(&queue, &run),
-                Work::Retry(queue, offset) => {
-                    let failed = queue.failed.lock().remove(&offset);
-                    if let Some(message) = failed.filter(|_| queue.window.begin_retry()) {
-                        self.retry(&queue, &message.delivery());
-                    }
-                }
+                Work::Retry(queue, offset) => self.retry(&queue, offset),
                 Work::Release(queue) => self.release(&queue),
                 Work::Persist => self.persist(),
                 Work::Tell => self.tell(),
@@ -286,15 +282,6 @@ impl Service {
         }
     }
 
-    /// A message that has failed is not filtered again, unless that is asked for (FILT-4).
-    fn retry(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
-        if self.settings.filter_retries && !self.core.passes(&queue.owned.filter, delivery) {
-            let finished = queue.window.finish(delivery.offset(), delivery.body().len());
-            return self.progress(queue, finished);
-        }
-        self.consume(queue, delivery);
-    }
-
     fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
         let counters = &self.core.counters;
@@ -315,18 +302,7 @@ impl Service {
                 format!("the listener panicked: {panic}")
             }
         };
-        counters.failed.fetch_add(1, Ordering::Relaxed);
-        self.note_failure(format!("{} at {offset}: {reason}", queue.owned.id));
-        if self.mode == Mode::Broadcasting {
-            counters.dropped.fetch_add(1, Ordering::Relaxed);
-            return self.progress(queue, queue.window.finish(offset, delivery.body().len()));
-        }
-        queue.failed.lock().insert(offset, delivery.next_attempt());
-        self.progress(queue, queue.window.wait_for_retry());
-        let (work, queue) = (self.work.clone(), queue.myself.clone());
-        self.core.timer.after(self.settings.retry_delay, move || {
-            queue.upgrade().into_iter().for_each(|queue| work.send(Work::Retry(queue, offset)));
-        });
+        self.failed(queue, delivery, &reason);
     }
 
     fn note_change(&self, queue: &QueueId) {
