@@ -6,9 +6,6 @@ use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::sync::Alarm;
 
-/// Write-back of the log starts when so many bytes have come, well before a flush waits for it.
-const WRITE_BACK: u64 = 16 << 20;
-
 impl Store {
     /// Makes everything sent so far durable.
     ///
@@ -97,7 +94,7 @@ impl Store {
     /// Lets the disk begin with what the next flush will wait for, and has the flusher rung when
     /// there is as much again.
     fn write_back(&self) {
-        let least = WRITE_BACK.min(self.config.max_unflushed / 2).max(1);
+        let least = (self.config.max_unflushed / 2).max(1);
         let (range, from) = self.gate.write_back(self.log.committed(), least);
         if let Some(range) = range
             && let Err(error) = self.log.start_write_back(range.start, range.end)
