@@ -91,7 +91,9 @@ pub use broker::assign::{
     MachineRoom, MachineRoomNearby, Sticky,
 };
 pub use broker::filter::Filter;
-pub use broker::{Broker, BrokerBuilder, Browse, GroupSettings, Mode, ResetTo, Start, Stats};
+pub use broker::{
+    Broker, BrokerBuilder, Browse, GroupSettings, Mode, PullStats, ResetTo, Start, Stats,
+};
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{
@@ -119,6 +121,13 @@ pub use topic_config::{Permission, TopicConfig};
 #[cfg(any(all(test, not(loom)), fuzzing))]
 pub mod fuzzing {
     pub use crate::store::fuzzing::decode;
+}
+
+/// What the golden vectors of the crate's own tests are replayed on.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod vectors {
+    pub use crate::broker::replayed_queue::ReplayedQueue;
 }
 
 /// The design and the migration guide, as they stand in the repository.

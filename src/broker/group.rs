@@ -12,6 +12,7 @@ pub(crate) use state::{Kind, Subscription};
 use super::filter::Filter;
 use super::group_settings::GroupSettings;
 use super::mode::Mode;
+use super::pull_stats::PullCounters;
 use super::start::Start;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
@@ -47,6 +48,7 @@ pub(crate) struct Owned {
 pub(crate) struct Group {
     pub(crate) name: String,
     pub(crate) number: u32,
+    pub(crate) pulls: PullCounters,
     store: Arc<Store>,
     /// The label of the broker, for strategies.
     label: Arc<str>,
@@ -69,6 +71,7 @@ impl Group {
         Self {
             name: name.to_owned(),
             number,
+            pulls: PullCounters::default(),
             store,
             label,
             settings: Swap::new(settings),

@@ -1,7 +1,8 @@
 //! Floor 3: who gets which message. No files and no unsafe code from here on up.
 //!
 //! ```text
-//! handle builder stats topics   the open directory, as users hold it
+//! handle builder topics         the open directory, as users hold it
+//! stats pull_stats              what it does, in numbers
 //! look_up browse                what is stored in it, on no group's account
 //! core background               what they share: store, hold table, timer, groups, threads
 //! group assign start mode       who owns which queue
@@ -24,7 +25,10 @@ pub(crate) mod hold;
 mod look_up;
 mod mode;
 pub(crate) mod process_queue;
+pub(crate) mod pull_stats;
 pub(crate) mod readers;
+#[cfg(feature = "testing")]
+pub(crate) mod replayed_queue;
 pub(crate) mod run;
 mod start;
 mod stats;
@@ -39,5 +43,6 @@ pub use group_admin::ResetTo;
 pub use group_settings::GroupSettings;
 pub use handle::Broker;
 pub use mode::Mode;
+pub use pull_stats::PullStats;
 pub use start::Start;
 pub use stats::Stats;

@@ -125,6 +125,17 @@ impl<M> ProcessQueue<M> {
         window.advance(before)
     }
 
+    /// Goes back to `offset`: the queue does not reach to where it was to begin (PULL-12). False
+    /// if anything was taken over, or if the queue has been revoked: then nothing changes.
+    pub(crate) fn rewind(&self, offset: u64) -> bool {
+        let mut window = self.state.lock();
+        let untouched = window.finished.is_empty() && !window.revoked;
+        if untouched {
+            window.low = offset;
+        }
+        untouched
+    }
+
     /// Finishes one message.
     pub(crate) fn finish(&self, offset: u64, size: usize) -> Progress {
         let mut window = self.state.lock();
@@ -282,6 +293,19 @@ mod tests {
         assert!(queue.register(&run(&[12]), 13));
         assert_eq!(queue.skip(20), Progress::default());
         assert_eq!(queue.finish(12, 10), commit(20));
+    }
+
+    #[test]
+    fn pull_12_a_window_goes_back_only_before_anything_was_taken_over() {
+        let queue = ProcessQueue::new(9);
+        assert!(queue.rewind(4));
+        let run = run(&[4, 5]);
+        assert!(queue.register(&run, 6) && run.claims().claim().is_some());
+        assert!(!queue.rewind(0));
+        assert_eq!(queue.finish(4, 10), commit(5));
+        assert_eq!(queue.revoke(), Progress { commit: Some(5), drained: true });
+        assert!(!queue.rewind(0));
+        assert_eq!(queue.low(), 5);
     }
 
     #[test]

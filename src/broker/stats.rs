@@ -1,6 +1,7 @@
 //! What a broker is doing, as plain numbers.
 
 use super::core::Core;
+use super::pull_stats::PullStats;
 use crate::store::RetentionStats;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,6 +32,9 @@ pub struct Stats {
     pub failed_rebalances: u64,
     /// Queues whose consumer sleeps until a message arrives.
     pub held: usize,
+    /// How reads for push consumers ended, of all groups;
+    /// [`Broker::pull_stats`](crate::Broker::pull_stats) tells it of one.
+    pub pulls: PullStats,
     /// Messages that listeners consumed since the broker was opened.
     pub delivered: u64,
     /// Messages that listeners failed, including those that panicked.
@@ -66,6 +70,8 @@ impl Stats {
         let (log_start, log_end, flushed) = core.store.extent();
         let flushes = core.store.flushes();
         let groups = core.groups();
+        let mut pulls = PullStats::default();
+        groups.iter().for_each(|group| pulls += group.pulls.snapshot());
         Self {
             log_start,
             log_end,
@@ -78,6 +84,7 @@ impl Stats {
             consumers: groups.iter().map(|group| group.members()).sum(),
             failed_rebalances: groups.iter().map(|group| group.failures()).sum(),
             held: core.hold.len(),
+            pulls,
             delivered: core.counters.delivered.load(Ordering::Relaxed),
             failed: core.counters.failed.load(Ordering::Relaxed),
             panicked: core.counters.panicked.load(Ordering::Relaxed),

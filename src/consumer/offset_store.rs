@@ -2,7 +2,7 @@
 //!
 //! It is user code: it may be slow, fail or panic. So it is called by the workers of its consumer
 //! alone, with no lock held, for one queue by one thread at a time, and what it was given last is
-//! the highest.
+//! where to go on.
 
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
@@ -32,7 +32,8 @@ pub trait OffsetStore: Send + Sync {
     /// Whatever went wrong: the queue is not consumed, and this is called again after a delay.
     fn read(&self, queue: &QueueId) -> std::result::Result<Option<u64>, String>;
 
-    /// Keeps the offset at which to go on.
+    /// Keeps the offset at which to go on: higher than those before, unless a queue did not reach
+    /// to where it was to go on (PULL-12).
     ///
     /// # Errors
     /// Whatever went wrong: it is counted, and this is called again with what is next.
@@ -108,7 +109,17 @@ impl OwnOffsets {
         let State { queues, due } = &mut *state;
         let progress = queues.entry(queue.clone()).or_default();
         progress.reached = progress.reached.max(offset);
-        progress.reached > progress.stored && !std::mem::replace(due, true)
+        progress.reached != progress.stored && !std::mem::replace(due, true)
+    }
+
+    /// Goes back to `offset`, because the queue does not reach further; what it returns is as from
+    /// [`note`](Self::note).
+    pub(super) fn go_back(&self, queue: &QueueId, offset: u64) -> bool {
+        let mut state = self.state.lock();
+        let State { queues, due } = &mut *state;
+        let progress = queues.entry(queue.clone()).or_default();
+        progress.reached = offset;
+        progress.reached != progress.stored && !std::mem::replace(due, true)
     }
 
     /// Stores what a queue has reached. False if another thread is at it: that one does it, too,
@@ -155,7 +166,7 @@ impl OwnOffsets {
         let mut state = self.state.lock();
         state.due = false;
         let queues = state.queues.iter();
-        let unstored = queues.filter(|(_, progress)| progress.reached > progress.stored);
+        let unstored = queues.filter(|(_, progress)| progress.reached != progress.stored);
         unstored.map(|(queue, _)| queue.clone()).collect()
     }
 
@@ -239,6 +250,20 @@ mod tests {
         offsets.begin(&queue, 9);
         assert!(offsets.store(&queue, false).unwrap());
         assert_eq!(*notebook.stored.lock().unwrap(), [9, 10]);
+    }
+
+    #[test]
+    fn pull_12_a_store_is_told_of_a_lower_offset_if_the_queue_has_no_other() {
+        let notebook = Arc::new(Notebook::default());
+        let offsets = OwnOffsets::load(notebook.clone()).unwrap();
+        let queue = QueueId::new("t", 0);
+        offsets.begin(&queue, 1000);
+        assert!(offsets.go_back(&queue, 5) && !offsets.go_back(&queue, 5), "somebody is to come");
+        assert_eq!(offsets.unstored(), std::slice::from_ref(&queue));
+        assert!(offsets.store(&queue, false).unwrap());
+        assert!(offsets.note(&queue, 6) && !offsets.note(&queue, 4));
+        assert!(offsets.store(&queue, false).unwrap());
+        assert_eq!(*notebook.stored.lock().unwrap(), [5, 6]);
     }
 
     #[test]

@@ -75,6 +75,7 @@ impl Waiter for OwnedQueue {
 
     fn wake(&self, next: u64) {
         if let (Some(service), Some(queue)) = (self.service.upgrade(), self.myself.upgrade()) {
+            service.group().pulls.woken.add(1);
             service.read_on(PullRequest { queue, next });
         }
     }

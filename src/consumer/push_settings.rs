@@ -15,6 +15,7 @@ pub struct PushSettings {
     pub(super) threads: usize,
     pub(super) pull_batch: usize,
     pub(super) pull_interval: Duration,
+    pub(super) short_poll: Option<Duration>,
     pub(super) max_span: usize,
     pub(super) queue_messages: usize,
     pub(super) queue_mib: usize,
@@ -35,6 +36,7 @@ impl Default for PushSettings {
             threads: cores().max(2),
             pull_batch: 32,
             pull_interval: Duration::ZERO,
+            short_poll: None,
             max_span: 2000,
             queue_messages: 1000,
             queue_mib: 100,
@@ -64,6 +66,8 @@ impl PushSettings {
         check_range("topic_mib", self.topic_mib.unwrap_or(1), 1, 102_400)?;
         check_ms("pull_interval in ms", self.pull_interval, 0, 65_535)?;
         check_range("pull_batch", self.pull_batch, 1, 1024)?;
+        let short_poll = self.short_poll.unwrap_or(Duration::from_millis(1));
+        check_ms("short_poll in ms", short_poll, 1, 65_535)?;
         check_ms("flow_delay in ms", self.flow_delay, 1, DAY_MS)?;
         check_ms("error_delay in ms", self.error_delay, 1, DAY_MS)?;
         check_ms("retry_delay in ms", self.retry_delay, 1, DAY_MS)?;
@@ -91,6 +95,14 @@ impl ConsumerBuilder<PushSettings> {
     /// Sets how long to wait between two reads of a queue: up to 65 535 ms, 0 by default.
     pub fn pull_interval(mut self, interval: Duration) -> Self {
         self.own.pull_interval = interval;
+        self
+    }
+
+    /// Looks for new messages at this interval, 1 to 65 535 ms, where a queue has none (HOLD-1).
+    /// Sending wakes nobody then, and what is sent meanwhile comes in larger runs, later. By
+    /// default a queue sleeps until a message arrives that passes its filter.
+    pub fn short_poll(mut self, interval: Duration) -> Self {
+        self.own.short_poll = Some(interval);
         self
     }
 
@@ -200,7 +212,7 @@ mod tests {
             Duration::from_millis(value as u64)
         }
         let day = 86_400_000;
-        let all: [(&str, Change, usize, usize); 14] = [
+        let all: [(&str, Change, usize, usize); 15] = [
             ("threads", |s, v| s.threads = v, 1, 1000),
             ("max_span", |s, v| s.max_span = v, 1, 65_535),
             ("queue_messages", |s, v| s.queue_messages = v, 1, 65_535),
@@ -209,6 +221,7 @@ mod tests {
             ("topic_mib", |s, v| s.topic_mib = Some(v), 1, 102_400),
             ("pull_interval in ms", |s, v| s.pull_interval = ms(v), 0, 65_535),
             ("pull_batch", |s, v| s.pull_batch = v, 1, 1024),
+            ("short_poll in ms", |s, v| s.short_poll = Some(ms(v)), 1, 65_535),
             ("flow_delay in ms", |s, v| s.flow_delay = ms(v), 1, day),
             ("error_delay in ms", |s, v| s.error_delay = ms(v), 1, day),
             ("retry_delay in ms", |s, v| s.retry_delay = ms(v), 1, day),

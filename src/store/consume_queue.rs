@@ -21,6 +21,8 @@ pub(crate) struct ConsumeQueue {
     chain: Swap<Vec<Block>>,
     min: AtomicU64,
     max: Padded<AtomicU64>,
+    /// The maximum that it was opened with.
+    opened_at: AtomicU64,
     watchers: AtomicU32,
     gone: AtomicBool,
 }
@@ -88,6 +90,7 @@ impl ConsumeQueue {
             chain: Swap::new(chain),
             min: AtomicU64::new(0),
             max: Padded::new(AtomicU64::new(0)),
+            opened_at: AtomicU64::new(0),
             watchers: AtomicU32::new(0),
             gone: AtomicBool::new(false),
         }
@@ -113,6 +116,18 @@ impl ConsumeQueue {
         #[cfg(broken_max_read_relaxed)]
         let order = Ordering::Relaxed;
         self.max.load(order)
+    }
+
+    /// Begins with messages below `max`, which were stored before it was opened.
+    pub(super) fn open_at(&self, max: u64) {
+        self.opened_at.store(max, Ordering::Release);
+        self.publish(max);
+    }
+
+    /// The maximum that it was opened with, 0 if it was made since: what stands behind it has been
+    /// stored since then.
+    pub(crate) fn opened_at(&self) -> u64 {
+        self.opened_at.load(Ordering::Acquire)
     }
 
     /// Makes offsets below `max` visible; called with the append lock held, after the records

@@ -104,7 +104,7 @@ impl Cursor {
         next: u64,
         blocks: impl IntoIterator<Item = SegmentWriter>,
     ) -> Self {
-        queue.publish(next);
+        queue.open_at(next);
         Self { queue, generation: 0, next, blocks: blocks.into_iter().collect() }
     }
 

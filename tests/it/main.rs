@@ -23,6 +23,7 @@ mod placement;
 mod producer;
 mod pull;
 mod push;
+mod reading;
 mod rebalance;
 mod recovery;
 mod retention;

@@ -1,7 +1,7 @@
 //! What the tests have in common.
 
 use rocklet::{Broker, BrokerBuilder, Deliveries, Delivery, Message, Producer, QueueId, Receipt};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -144,8 +144,15 @@ impl Seen {
 
     #[track_caller]
     pub(crate) fn assert_each_once(&self, expected: Range<u32>) {
+        self.assert_each_once_of(expected);
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_each_once_of(&self, expected: impl IntoIterator<Item = u32>) {
+        let expected: BTreeSet<u32> = expected.into_iter().collect();
         let counts = self.counts.lock().unwrap();
-        let missing: Vec<u32> = expected.clone().filter(|n| !counts.contains_key(n)).collect();
+        let missing: Vec<u32> =
+            expected.iter().copied().filter(|n| !counts.contains_key(n)).collect();
         let repeated: Vec<_> = counts.iter().filter(|(_, count)| **count > 1).collect();
         let foreign: Vec<_> = counts.keys().filter(|n| !expected.contains(n)).collect();
         assert!(missing.is_empty(), "missing: {missing:?}");

@@ -3,6 +3,7 @@
 
 use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
+use crate::broker::group::Owned;
 use crate::broker::process_queue::Progress;
 use crate::error::Error;
 use crate::queue_id::QueueId;
@@ -80,6 +81,20 @@ impl Service {
             None => {
                 if let Err(error) = self.core.commit(queue.owned.key, offset) {
                     self.note_failure(format!("progress of {}: {error}", queue.owned.id));
+                }
+            }
+        }
+    }
+
+    /// Stores that a queue goes on at a lower offset than it was to: it has no other (PULL-12).
+    pub(super) fn go_back(&self, queue: &OwnedQueue, offset: u64) {
+        let Owned { id, key, .. } = &queue.owned;
+        match &self.own_offsets {
+            Some(own) if own.go_back(id, offset) => self.persist_later(),
+            Some(_) => {}
+            None => {
+                if let Err(error) = self.core.store.set_offset(*key, offset) {
+                    self.failed_to_store(id, &error);
                 }
             }
         }

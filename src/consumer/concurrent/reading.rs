@@ -4,8 +4,10 @@ use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
 use crate::broker::group::Owned;
 use crate::broker::hold::Waiter;
+use crate::broker::pull_stats::Count;
 use crate::broker::run::{Place, Run};
-use crate::store::{Delivery, FetchStatus};
+use crate::clock::Moment;
+use crate::store::{Delivery, Fetch, FetchStatus};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,69 +27,134 @@ impl Service {
         request.queue.reads.hold();
         let Some(request) = self.paused.pass(request, stale) else { return };
         let PullRequest { queue, next } = &request;
-        queue.reads.note(self.core.clock().moment());
+        let began = self.core.clock().moment();
+        queue.reads.note(began);
         if let Err(error) = self.group.permits(self.mode) {
-            self.note_failure(error.to_string());
-            return self.pull_later(self.settings.error_delay, request);
+            return self.pull_failed(request, error.to_string());
         }
-        if self.is_full(queue) {
-            return self.pull_later(self.settings.flow_delay, request);
+        if let Some(limit) = self.exceeded(queue) {
+            self.pull_later(self.settings.flow_delay, request);
+            return limit.add(1);
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
         let fetch = match self.core.fetch(index, *next, batch, RUN_BYTES, filter) {
             Ok(fetch) => fetch,
             Err(error) => {
-                self.note_failure(format!("{} from {next} on: {error}", queue.owned.id));
                 self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
-                return self.pull_later(self.settings.error_delay, request);
+                let cause = format!("{} from {next} on: {error}", queue.owned.id);
+                return self.pull_failed(request, cause);
             }
         };
         match fetch.status {
-            FetchStatus::Found => {
-                let place = |m: Delivery<'_>| Place { offset: m.offset(), size: m.body().len() };
-                let places = fetch.messages.iter().map(place).collect();
-                let run = Arc::new(Run::new(fetch.messages, places, 1));
-                if queue.window.register(&run, fetch.next) {
-                    let queue = queue.clone();
-                    let next = PullRequest { queue: queue.clone(), next: fetch.next };
-                    if self.settings.pull_interval.is_zero() {
-                        self.work.send(Work::Pull(next));
-                    } else {
-                        self.pull_later(self.settings.pull_interval, next);
-                    }
-                    self.work_on(&queue, &run);
-                }
+            FetchStatus::Found => self.take_over(request, fetch, began),
+            FetchStatus::NoMatched => {
+                self.group.pulls.none_matched.add(1);
+                self.pass_to(fetch.next, request);
             }
-            FetchStatus::NoMatched | FetchStatus::Removing | FetchStatus::TooSmall => {
-                self.progress(queue, queue.window.skip(fetch.next));
-                self.work.send(Work::Pull(PullRequest { next: fetch.next, ..request }));
+            // A deleted topic: the queue is about to be revoked.
+            FetchStatus::Removing | FetchStatus::TooSmall if index.is_gone() => {
+                self.pass_to(fetch.next, request);
             }
-            FetchStatus::AtEnd | FetchStatus::Empty => {
-                let waiter: Arc<dyn Waiter> = queue.clone();
-                queue.reads.hold();
-                self.core.hold.park(&self.core.store, index, *next, &waiter);
-                // Revoked while it was being parked: nobody will come to fetch it.
-                if queue.window.is_revoked() {
-                    self.core.hold.cancel(index, &waiter);
-                }
+            FetchStatus::Removing | FetchStatus::TooSmall => self.correct(request, fetch.next),
+            FetchStatus::Empty if *next > 0 => self.correct(request, 0),
+            FetchStatus::AtEnd | FetchStatus::Empty => self.wait(request),
+            FetchStatus::Beyond => {
+                let nearest = index.opened_at().clamp(fetch.min, fetch.max);
+                self.correct(request, nearest);
             }
-            // Commits beyond the end are lowered at open; nothing else can lead here.
-            FetchStatus::Beyond => self.pull_later(self.settings.error_delay, request),
         }
     }
 
-    /// Whether more is in flight than reading may run ahead of (PULL-2, PULL-3, PULL-5).
-    fn is_full(&self, queue: &OwnedQueue) -> bool {
+    /// Hands what was found to the workers, and the pull request on.
+    fn take_over(&self, request: PullRequest, fetch: Fetch, began: Moment) {
+        let pulls = &self.group.pulls;
+        let took = self.core.clock().moment().since(began);
+        pulls.found.add(1);
+        pulls.found_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        pulls.messages.add(fetch.messages.len() as u64);
+        let place = |m: Delivery<'_>| Place { offset: m.offset(), size: m.body().len() };
+        let places = fetch.messages.iter().map(place).collect();
+        let run = Arc::new(Run::new(fetch.messages, places, 1));
+        let queue = request.queue;
+        if !queue.window.register(&run, fetch.next) {
+            return;
+        }
+        let next = PullRequest { queue: queue.clone(), next: fetch.next };
+        if self.settings.pull_interval.is_zero() {
+            self.work.send(Work::Pull(next));
+        } else {
+            self.pull_later(self.settings.pull_interval, next);
+        }
+        self.work_on(&queue, &run);
+    }
+
+    /// Goes on at `next`: nothing before it is to be consumed.
+    fn pass_to(&self, next: u64, PullRequest { queue, .. }: PullRequest) {
+        self.progress(&queue, queue.window.skip(next));
+        self.work.send(Work::Pull(PullRequest { queue, next }));
+    }
+
+    /// Goes on at the nearest offset that the queue has, at once: what is in flight keeps its place
+    /// in the window, so nothing has to be waited for (PULL-12).
+    fn correct(&self, request: PullRequest, nearest: u64) {
+        let PullRequest { queue, next } = &request;
+        self.group.pulls.illegal.add(1);
+        self.group.pulls.missed.add(nearest.saturating_sub(*next));
+        let id = &queue.owned.id;
+        self.note_failure(format!("{id} has no offset {next}: reading goes on at {nearest}"));
+        if nearest >= *next {
+            self.pass_to(nearest, request);
+        } else if queue.window.rewind(nearest) {
+            self.go_back(queue, nearest);
+            self.work.send(Work::Pull(PullRequest { next: nearest, ..request }));
+        } else {
+            // Revoked meanwhile.
+            self.pull_later(self.settings.error_delay, request);
+        }
+    }
+
+    /// Has the pull request wait for the next message (HOLD-1).
+    fn wait(&self, request: PullRequest) {
+        let pulls = &self.group.pulls;
+        if let Some(interval) = self.settings.short_poll {
+            self.pull_later(interval, request);
+            return pulls.no_new.add(1);
+        }
+        pulls.no_new.add(1);
+        let PullRequest { queue, next } = request;
+        let (index, waiter) = (&queue.owned.queue, queue.clone() as Arc<dyn Waiter>);
+        queue.reads.hold();
+        self.core.hold.park(&self.core.store, index, next, &waiter);
+        // Revoked while it was being parked: nobody will come to fetch it.
+        if queue.window.is_revoked() {
+            self.core.hold.cancel(index, &waiter);
+        }
+        pulls.held.add(1);
+    }
+
+    /// How often the limit was exceeded that reading has run into, if it has: more is in flight than
+    /// it may run ahead of (PULL-2, PULL-3, PULL-5).
+    fn exceeded(&self, queue: &OwnedQueue) -> Option<&Count> {
         let settings = &self.settings;
         let share = |of_topic: Option<usize>, of_queue: usize| match of_topic {
             Some(most) => (most / self.queues.lock().len().max(1)).max(1),
             None => of_queue,
         };
         let in_flight = queue.window.in_flight();
-        in_flight.messages > share(settings.topic_messages, settings.queue_messages)
-            || in_flight.bytes / MIB > share(settings.topic_mib, settings.queue_mib)
-            || in_flight.span > settings.max_span as u64
+        let pulls = &self.group.pulls;
+        let too_much = in_flight.messages > share(settings.topic_messages, settings.queue_messages)
+            || in_flight.bytes / MIB > share(settings.topic_mib, settings.queue_mib);
+        if too_much {
+            return Some(&pulls.paused_for_size);
+        }
+        (in_flight.span > settings.max_span as u64).then_some(&pulls.paused_for_span)
+    }
+
+    fn pull_failed(&self, request: PullRequest, cause: String) {
+        self.note_failure(cause);
+        self.pull_later(self.settings.error_delay, request);
+        self.group.pulls.failed.add(1);
     }
 
     fn pull_later(&self, delay: Duration, request: PullRequest) {
