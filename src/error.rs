@@ -223,6 +223,11 @@ pub enum Error {
         /// What is forbidden: `consuming` or `broadcasting`.
         what: &'static str,
     },
+    /// Which queues a consumer is to have is said in two ways, or not at all (LITE-1).
+    Assignment {
+        /// What is wrong.
+        reason: &'static str,
+    },
     /// The group is not subscribed to the topic.
     NotSubscribed {
         /// The group.
@@ -358,6 +363,9 @@ impl fmt::Display for Error {
             }
             Self::GroupForbids { group, what } => {
                 write!(f, "group {group:?} forbids {what}; allow it with update_group")
+            }
+            Self::Assignment { reason } => {
+                write!(f, "the consumer's queues cannot be chosen like this: {reason}")
             }
             Self::NotSubscribed { group, topic } => {
                 write!(f, "group {group:?} is not subscribed to topic {topic:?}")

@@ -3,7 +3,7 @@
 //! Threads, all asleep when there is nothing to do: `flush` (interval flushes, flushes for handles,
 //! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
 //! `rebalance` (the periodic look at groups with members), `timer`, `retain` (if messages are to be
-//! dropped), and the workers of each push consumer.
+//! dropped), and the workers of each push consumer and pull schedule.
 
 use super::background::{Background, Runner};
 use super::filter::{Filter, Panicked};
@@ -70,6 +70,9 @@ pub(crate) trait Running: Send + Sync {
 
     /// Whether the calling thread is one of its workers.
     fn is_worker(&self) -> bool;
+
+    /// A topic was made, changed or deleted.
+    fn topic_changed(&self, _topic: &str) {}
 }
 
 #[derive(Default)]
@@ -176,6 +179,11 @@ impl Core {
         consumers.running.retain(|known| known.strong_count() > 0);
         consumers.running.push(consumer);
         Ok(())
+    }
+
+    /// The consumers that run.
+    pub(crate) fn consumers(&self) -> Vec<Arc<dyn Running>> {
+        self.consumers.lock().running.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Reads messages that pass `filter`, see [`Store::fetch`]. Its predicates run here: no lock

@@ -4,6 +4,7 @@
 //! is to have what; a queue that changes hands is revoked, drained, and only then given to its
 //! new owner. At no moment has a queue two owners.
 
+mod guests;
 mod rebalance;
 mod state;
 
@@ -270,6 +271,7 @@ impl Group {
     pub(crate) fn retire(&self) -> Result<()> {
         let mut state = self.state.lock();
         let members = state.members.len().max(usize::from(!state.owners.is_empty()));
+        let members = members + state.guests;
         if members > 0 {
             return Err(Error::GroupInUse { group: self.name.clone(), members });
         }

@@ -81,7 +81,7 @@ impl Stats {
             flush_time: flushes.time,
             slowest_flush: flushes.slowest,
             topics: core.store.topics.len(),
-            consumers: groups.iter().map(|group| group.members()).sum(),
+            consumers: groups.iter().map(|group| group.members() + group.guests()).sum(),
             failed_rebalances: groups.iter().map(|group| group.failures()).sum(),
             held: core.hold.len(),
             pulls,

@@ -166,10 +166,11 @@ impl Core {
         Ok(())
     }
 
-    /// Deals the queues of a topic out anew.
+    /// Deals the queues of a topic out anew, and tells those who have chosen theirs themselves.
     fn topic_changed(&self, name: &str) {
         let groups = self.groups();
         groups.iter().filter(|group| group.subscribes(name)).for_each(|group| group.refresh());
+        self.consumers().iter().for_each(|consumer| consumer.topic_changed(name));
     }
 
     fn check_open(&self) -> Result<()> {

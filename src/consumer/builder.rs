@@ -156,6 +156,8 @@ impl Plan {
     }
 }
 
+pub(super) const DAY_MS: u64 = 86_400_000;
+
 /// Refuses a setting outside of its range (CLI-3).
 pub(super) fn check_range(name: &'static str, value: usize, min: u64, max: u64) -> Result<()> {
     let value = value as u64;

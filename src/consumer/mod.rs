@@ -8,7 +8,6 @@ mod owned_queue;
 pub(crate) mod pause_gate;
 mod phase;
 mod pull;
-mod pull_member;
 mod push;
 mod push_settings;
 mod queue_changes;

@@ -1,62 +1,44 @@
 //! Pull consumers: the application asks for messages.
 
+mod choose;
+mod cursor;
+mod found;
+mod member;
+mod poll;
+mod settings;
+mod wait;
+
+pub use found::{Pull, PullStatus};
+pub use settings::{PullConsumerBuilder, PullSettings};
+
 use super::builder::{ConsumerBuilder, Plan, check_range};
 use super::phase::Phase;
-use super::pull_member::PullMember;
-use crate::broker::Broker;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
 use crate::broker::group::Kind;
+use crate::broker::{Broker, Start};
 use crate::error::{Error, Result};
 use crate::names;
 use crate::queue_id::QueueId;
 use crate::service_state::ServiceState;
-use crate::store::{Deliveries, Fetch, FetchStatus};
+use crate::store::Deliveries;
 use crate::sync::Arc;
+use member::PullMember;
 use std::time::Duration;
 
 impl Broker {
     /// Prepares a pull consumer, a member of `group`.
     pub fn pull_consumer(&self, group: &str) -> PullConsumerBuilder {
-        ConsumerBuilder { plan: Plan::new(self, group), own: PullSettings { batch: 32 } }
-    }
-}
-
-/// Settings of a pull consumer that is not made yet.
-pub type PullConsumerBuilder = ConsumerBuilder<PullSettings>;
-
-/// What only pull consumers have to set, see [`PullConsumerBuilder`].
-#[derive(Clone, Copy, Debug)]
-pub struct PullSettings {
-    batch: usize,
-}
-
-impl ConsumerBuilder<PullSettings> {
-    /// Sets how many messages a poll returns at most: 1 to 1024, 32 by default.
-    pub fn batch(mut self, messages: usize) -> Self {
-        self.own.batch = messages;
-        self
-    }
-
-    /// Joins the group.
-    ///
-    /// # Errors
-    /// As [`PullConsumer::start`].
-    pub fn start(self) -> Result<PullConsumer> {
-        let mut consumer = self.build();
-        consumer.start()?;
-        Ok(consumer)
-    }
-
-    /// Makes the consumer without starting it.
-    pub fn build(self) -> PullConsumer {
-        let (broker, group) = (self.plan.broker.clone(), self.plan.group.clone());
-        let batch = self.own.batch;
-        PullConsumer { phase: Phase::Created(Box::new(self.plan)), group, batch, broker }
+        ConsumerBuilder { plan: Plan::new(self, group), own: PullSettings::default() }
     }
 }
 
 /// A pull consumer; it leaves its group when dropped.
+///
+/// It has a share of the queues of the topics that its group subscribes to, or the queues that it
+/// was [assigned](PullConsumerBuilder::assign). [`poll`](Self::poll) reads them in turn, and
+/// [`commit`](Self::commit) stores how far. Whoever keeps count of offsets himself
+/// [pulls](Self::pull) from any queue and stores [any offset](Self::commit_offset).
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -73,13 +55,24 @@ impl ConsumerBuilder<PullSettings> {
 /// ```
 #[must_use = "a consumer leaves its group when it is dropped"]
 pub struct PullConsumer {
-    phase: Phase<Box<Plan>, Arc<PullMember>>,
+    phase: Phase<Box<Prepared>, Arc<PullMember>>,
     group: String,
-    batch: usize,
     broker: Broker,
+    batch: usize,
+}
+
+/// What a start needs.
+struct Prepared {
+    plan: Plan,
+    settings: PullSettings,
 }
 
 impl PullConsumer {
+    fn new(plan: Plan, settings: PullSettings) -> Self {
+        let (broker, group, batch) = (plan.broker.clone(), plan.group.clone(), settings.batch);
+        Self { phase: Phase::Created(Box::new(Prepared { plan, settings })), group, broker, batch }
+    }
+
     /// Starts a consumer that was [built](PullConsumerBuilder::build): joins the group. After
     /// [`Duplicate`](Error::Duplicate) it may be [renamed](Self::rename) and started again; after
     /// another error it cannot be used any more (CLI-2).
@@ -89,19 +82,13 @@ impl PullConsumer {
     /// `Duplicate` if the name is taken; `Mismatch` if the running members differ; `GroupForbids` or
     /// `NoSuchGroup` if the group may not consume; `Strategy` if the strategy panics when asked for
     /// its name; `DiskFull`, `Io` or `Poisoned` if the group, or where it begins, cannot be stored;
-    /// `Corrupt` if the message to begin with cannot be read; `Closed`.
+    /// `Corrupt` if the message to begin with cannot be read; `Closed`. If queues are
+    /// [assigned](PullConsumerBuilder::assign) also `Assignment` if there are none of them, or topics
+    /// are subscribed to as well; and as [`assign`](Self::assign).
     pub fn start(&mut self) -> Result<()> {
-        let plan = self.phase.begin()?;
-        let started = self.join(&plan);
-        self.phase.end(started, plan)
-    }
-
-    fn join(&self, plan: &Plan) -> Result<Arc<PullMember>> {
-        check_range("batch", self.batch, 1, 1024)?;
-        let (group, name) = plan.group()?;
-        let member = PullMember::new(plan, &group, &name);
-        plan.join(&group, &name, Kind::Pull, &member)?;
-        Ok(member)
+        let prepared = self.phase.begin()?;
+        let started = prepared.start();
+        self.phase.end(started, prepared)
     }
 
     /// Gives another name to a consumer that is not started.
@@ -110,8 +97,8 @@ impl PullConsumer {
     /// `State` if it was started before.
     pub fn rename(&mut self, name: impl Into<String>) -> Result<()> {
         match &mut self.phase {
-            Phase::Created(plan) => {
-                plan.name = Some(name.into());
+            Phase::Created(prepared) => {
+                prepared.plan.name = Some(name.into());
                 Ok(())
             }
             phase => Err(phase.refuse("be renamed")),
@@ -131,23 +118,33 @@ impl PullConsumer {
     #[must_use]
     pub fn name(&self) -> String {
         match &self.phase {
-            Phase::Created(plan) => plan.name.clone().unwrap_or_default(),
+            Phase::Created(prepared) => prepared.plan.name.clone().unwrap_or_default(),
             Phase::Running(member) => member.name.clone(),
             _ => String::new(),
         }
     }
 
-    /// The queues that it has at the moment, sorted.
+    /// The queues that it has at the moment, sorted (PC-2).
     #[must_use]
     pub fn assignment(&self) -> Vec<QueueId> {
         self.member("have queues").map_or_else(|_| Vec::new(), |member| member.assignment())
+    }
+
+    /// The queues of a topic, whoever has them (PC-2).
+    ///
+    /// # Errors
+    /// `NoSuchTopic`; `State` if it does not run.
+    pub fn queues(&self, topic: &str) -> Result<Vec<QueueId>> {
+        self.member("list queues")?;
+        self.broker.queues(topic)
     }
 
     /// Subscribes the whole group to another topic, or to another part of one: all members at
     /// once. A topic that the group has not consumed before is read from its beginning (CLI-12).
     ///
     /// # Errors
-    /// `Name`, `Filter`; `State` if it does not run; `Closed`.
+    /// `Name`, `Filter`; `Assignment` if queues are assigned to it; `State` if it does not run;
+    /// `Closed`.
     pub fn subscribe<F>(&mut self, topic: &str, filter: F) -> Result<()>
     where
         F: TryInto<Filter>,
@@ -155,24 +152,49 @@ impl PullConsumer {
     {
         names::check_topic(topic)?;
         let filter = filter.try_into()?;
-        self.member("subscribe")?.group.subscribe(topic, filter)
+        self.subscriber("subscribe")?.group.subscribe(topic, filter)
     }
 
     /// Ends the subscription of a topic for the whole group. Its progress is kept; what was polled
     /// of it can still be committed.
     ///
     /// # Errors
-    /// `NotSubscribed`; `State` if it does not run; `Closed`.
+    /// `NotSubscribed`; `Assignment` if queues are assigned to it; `State` if it does not run;
+    /// `Closed`.
     pub fn unsubscribe(&mut self, topic: &str) -> Result<()> {
-        self.member("unsubscribe")?.group.unsubscribe(topic)
+        self.subscriber("unsubscribe")?.group.unsubscribe(topic)
+    }
+
+    /// Has exactly these queues from now on, and what passes `filter` of them. Those that it has
+    /// already go on where they are; what was polled of the others and not committed is delivered
+    /// again to whoever gets them. An error changes nothing. Only for a consumer that was made
+    /// [so](PullConsumerBuilder::assign) (LITE-2).
+    ///
+    /// # Errors
+    /// `Assignment` if there is no queue among them, or if it subscribes; `NoSuchTopic`,
+    /// `NoSuchQueue`, `NotPermitted`; `DiskFull` or `Io` if it cannot be stored where the group
+    /// begins; `Filter`; `State` if it does not run; `Closed`.
+    pub fn assign<F>(&mut self, queues: impl IntoIterator<Item = QueueId>, filter: F) -> Result<()>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        let member = self.member("be assigned queues")?;
+        if !member.chooses {
+            let reason = "it subscribes; prepare another one with `assign`";
+            return Err(Error::Assignment { reason });
+        }
+        member.choose(&queues.into_iter().collect(), &filter.try_into()?)
     }
 
     /// Returns messages of the assigned queues; waits up to `timeout` if there are none, and
     /// returns empty-handed then. Each message is returned once, until a commit or a seek says
-    /// otherwise.
+    /// otherwise (LITE-6).
     ///
     /// # Errors
-    /// `Closed`; `Corrupt` if a message cannot be read; `GroupForbids`; `State` if it does not run.
+    /// `Closed`; `Corrupt` if a message cannot be read; `GroupForbids`; `State` if it does not run;
+    /// with [`auto_commit`](PullConsumerBuilder::auto_commit) as [`commit`](Self::commit), and
+    /// nothing is returned then that the next poll does not return.
     pub fn poll(&mut self, timeout: Duration) -> Result<Deliveries> {
         self.member("poll")?.poll(timeout, self.batch)
     }
@@ -187,8 +209,36 @@ impl PullConsumer {
         self.member("commit")?.commit()
     }
 
+    /// Stores `offset` as the group's progress in any queue, assigned or not, forwards or
+    /// backwards; it survives the end of the process when this returns (PC-7). Where polls go on
+    /// does not change. A member that has the queue overwrites it with its next commit, and what
+    /// [`commit`](Self::commit) stores of the consumer's own queues is how far these were polled
+    /// since.
+    ///
+    /// # Errors
+    /// `NoSuchTopic`, `NoSuchQueue`; `OffsetRange` if it lies behind the end of the queue;
+    /// `DiskFull` or `Io` if it is the group's first offset in the queue and there is no room;
+    /// `State` if it does not run; `Closed`.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// use rocklet::{Message, PullStatus, QueueId};
+    /// broker.producer().send(&Message::new("orders", b"paid").queue(0))?;
+    /// let audit = broker.pull_consumer("audit").start()?;
+    /// let queue = QueueId::new("orders", 0);
+    /// let from = audit.committed(&queue)?.unwrap_or(0);
+    /// let pulled = audit.pull(&queue, from, 32)?;
+    /// assert_eq!(pulled.status, PullStatus::Found);
+    /// audit.commit_offset(&queue, pulled.next)?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_offset(&self, queue: &QueueId, offset: u64) -> Result<()> {
+        self.member("commit")?.commit_offset(queue, offset)
+    }
+
     /// Goes on at `offset` of an assigned queue, from the first stored message to the end; the
-    /// next commit stores it, even if it is lower.
+    /// next commit stores it, even if it is lower (LITE-10).
     ///
     /// # Errors
     /// `NotAssigned`, `OffsetRange`, `Closed`; `State` if it does not run.
@@ -196,7 +246,41 @@ impl PullConsumer {
         self.member("seek")?.seek(queue, offset)
     }
 
-    /// The offset that the group has committed in a queue.
+    /// Goes on at the beginning of an assigned queue, at its end, or at a time; the next commit
+    /// stores it (LITE-10, LITE-12).
+    ///
+    /// # Errors
+    /// `NotAssigned`, `Closed`; `Corrupt` if a message cannot be read on the search for a time;
+    /// `State` if it does not run.
+    pub fn seek_to(&mut self, queue: &QueueId, start: Start) -> Result<()> {
+        self.member("seek")?.seek_to(queue, start)
+    }
+
+    /// Has polls leave these queues out, until they are [resumed](Self::resume) or lost; of those
+    /// that are not assigned nothing is noted (LITE-11).
+    ///
+    /// # Errors
+    /// `State` if it does not run; `Closed`.
+    pub fn pause(&mut self, queues: &[QueueId]) -> Result<()> {
+        self.member("pause")?.pause(queues, true)
+    }
+
+    /// Has polls read these queues again, from where they stopped.
+    ///
+    /// # Errors
+    /// As [`pause`](Self::pause).
+    pub fn resume(&mut self, queues: &[QueueId]) -> Result<()> {
+        self.member("resume")?.pause(queues, false)
+    }
+
+    /// The assigned queues that are paused, sorted.
+    #[must_use]
+    pub fn paused(&self) -> Vec<QueueId> {
+        self.member("pause").map_or_else(|_| Vec::new(), |member| member.paused())
+    }
+
+    /// The offset that the group has committed in a queue; `None` if it never consumed it
+    /// (LITE-12).
     ///
     /// # Errors
     /// `NoSuchTopic`, `NoSuchQueue`.
@@ -212,17 +296,36 @@ impl PullConsumer {
     /// (PC-3, PC-5).
     ///
     /// # Errors
-    /// `NoSuchTopic`, `NotPermitted`, `NoSuchQueue`, `Setting`, `Closed`; `State` if it does not run;
-    /// `Corrupt` if a message cannot be read.
+    /// `NoSuchTopic`, `NotPermitted`, `NoSuchQueue`, `GroupForbids`, `Setting`, `Closed`; `State` if
+    /// it does not run; `Corrupt` if a message cannot be read.
     pub fn pull(&self, queue: &QueueId, offset: u64, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
-        let core = self.broker.core();
-        let _reading = core.reading()?;
-        let (topic, index) = core.queue(queue)?;
-        topic.check_readable()?;
-        let filter = self.member("pull")?.group.filter(queue.topic()).unwrap_or(Filter::ALL);
-        let fetch = core.fetch(&index, offset, max, usize::MAX, &filter)?;
-        Ok(Pull::new(fetch, offset))
+        let member = self.member("pull")?;
+        member.pull(queue, &member.filter(queue.topic()), offset, max)
+    }
+
+    /// Does the same with a filter of its own and, if there is no message, waits up to `timeout`
+    /// for one that passes it: asleep, and woken by its arrival. Several threads may wait at a time
+    /// (PC-4).
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull); `Filter` if it is a tag expression that breaks the rules. One that
+    /// waits gets `Closed` when the broker is closed, and `NoSuchTopic` when the topic is deleted.
+    pub fn pull_within<F>(
+        &self,
+        queue: &QueueId,
+        filter: F,
+        offset: u64,
+        max: usize,
+        timeout: Duration,
+    ) -> Result<Pull>
+    where
+        F: TryInto<Filter>,
+        Error: From<F::Error>,
+    {
+        check_range("max", max, 1, 65_535)?;
+        let filter = filter.try_into()?;
+        self.member("pull")?.pull_within(queue, &filter, offset, max, timeout)
     }
 
     /// Leaves the group. What was polled and not committed is delivered again, to whoever gets
@@ -242,6 +345,26 @@ impl PullConsumer {
     fn member(&self, action: &'static str) -> Result<&Arc<PullMember>> {
         self.phase.running(action)
     }
+
+    fn subscriber(&self, action: &'static str) -> Result<&Arc<PullMember>> {
+        let reason = "queues are assigned to it; prepare another one to subscribe";
+        let member = self.member(action)?;
+        if member.chooses { Err(Error::Assignment { reason }) } else { Ok(member) }
+    }
+}
+
+impl Prepared {
+    fn start(&self) -> Result<Arc<PullMember>> {
+        let Self { plan, settings } = self;
+        settings.check(plan)?;
+        let (group, name) = plan.group()?;
+        let member = PullMember::new(plan, settings, &group, &name);
+        match &settings.assigned {
+            Some((queues, filter)) => member.enter(plan, queues, filter)?,
+            None => plan.join(&group, &name, Kind::Pull, &member)?,
+        }
+        Ok(member)
+    }
 }
 
 impl Drop for PullConsumer {
@@ -255,51 +378,4 @@ impl std::fmt::Debug for PullConsumer {
         let mut shown = f.debug_struct("PullConsumer");
         shown.field("name", &self.name()).field("state", &self.state()).finish_non_exhaustive()
     }
-}
-
-/// What [`PullConsumer::pull`] found.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Pull {
-    /// How it ended.
-    pub status: PullStatus,
-    /// The messages, if there are any.
-    pub messages: Deliveries,
-    /// The offset to go on at.
-    pub next: u64,
-    /// The first stored offset of the queue.
-    pub min: u64,
-    /// The offset that the next message of the queue will get.
-    pub max: u64,
-}
-
-impl Pull {
-    /// What reading from `offset` on has found (STORE-32).
-    pub(crate) fn new(fetch: Fetch, offset: u64) -> Self {
-        let status = match fetch.status {
-            FetchStatus::Found => PullStatus::Found,
-            FetchStatus::NoMatched | FetchStatus::Removing => PullStatus::NoMatchedMessage,
-            FetchStatus::AtEnd => PullStatus::NoNewMessage,
-            FetchStatus::Empty if offset == 0 => PullStatus::NoNewMessage,
-            FetchStatus::Empty | FetchStatus::TooSmall | FetchStatus::Beyond => {
-                PullStatus::OffsetIllegal
-            }
-        };
-        let Fetch { messages, next, min, max, .. } = fetch;
-        Self { status, messages, next, min, max }
-    }
-}
-
-/// How a pull ended (STORE-32).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PullStatus {
-    /// There are messages.
-    Found,
-    /// The offset is the end of the queue.
-    NoNewMessage,
-    /// There are messages, but none of those looked at passes the filter.
-    NoMatchedMessage,
-    /// The offset lies outside of the queue; `next` is the nearest one inside.
-    OffsetIllegal,
 }

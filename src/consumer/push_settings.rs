@@ -1,6 +1,6 @@
 //! What only push consumers have to set.
 
-use super::builder::{ConsumerBuilder, check_ms, check_range};
+use super::builder::{ConsumerBuilder, DAY_MS, check_ms, check_range};
 use super::offset_store::OffsetStore;
 use crate::error::Result;
 use crate::sync::{Arc, cores};
@@ -52,8 +52,6 @@ impl Default for PushSettings {
         }
     }
 }
-
-const DAY_MS: u64 = 86_400_000;
 
 impl PushSettings {
     /// Checks all of them, in the order of RocketMQ (CLI-3).

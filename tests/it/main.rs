@@ -1,8 +1,10 @@
 //! Behaviour through the public API, a module a theme.
 #![allow(missing_docs)]
 
+mod assign;
 mod broadcast;
 mod browse;
+mod checkpoints;
 mod close;
 mod driven;
 mod durability;
@@ -22,6 +24,7 @@ mod own_offsets;
 mod placement;
 mod producer;
 mod pull;
+mod pull_wait;
 mod push;
 mod reading;
 mod rebalance;

@@ -1,7 +1,7 @@
 //! The life of a consumer: what it can do in which state, pausing, and shutting down in time.
 
 use crate::support::*;
-use rocklet::{Delivery, DrivenClock, Error, Result, ServiceState};
+use rocklet::{Delivery, DrivenClock, Error, PullConsumer, Result, ServiceState, Start};
 use std::time::Duration;
 
 #[track_caller]
@@ -45,7 +45,7 @@ fn cli_1_cli_10_a_pull_consumer_is_started_once_and_stopped_once() {
     scene.broker.create_topic("t", 2).unwrap();
     let mut consumer = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap().build();
     consumer.shutdown();
-    assert_state(consumer.poll(SHORT), ServiceState::Created);
+    assert_does_nothing(&mut consumer, ServiceState::Created);
     consumer.start().unwrap();
     assert_eq!((consumer.state(), consumer.assignment().len()), (ServiceState::Running, 2));
     assert_state(consumer.start(), ServiceState::Running);
@@ -54,9 +54,38 @@ fn cli_1_cli_10_a_pull_consumer_is_started_once_and_stopped_once() {
     consumer.shutdown();
     assert_eq!((consumer.state(), scene.broker.stats().consumers), (ServiceState::Shutdown, 0));
     assert_state(consumer.start(), ServiceState::Shutdown);
-    assert_state(consumer.commit(), ServiceState::Shutdown);
-    assert_state(consumer.seek(&q("t", 0), 0), ServiceState::Shutdown);
-    assert_state(consumer.pull(&q("t", 0), 0, 1), ServiceState::Shutdown);
+    assert_does_nothing(&mut consumer, ServiceState::Shutdown);
+}
+
+#[track_caller]
+fn assert_does_nothing(consumer: &mut PullConsumer, state: ServiceState) {
+    let queue = q("t", 0);
+    assert_state(consumer.queues("t"), state);
+    assert_state(consumer.poll(SHORT), state);
+    assert_state(consumer.commit(), state);
+    assert_state(consumer.commit_offset(&queue, 0), state);
+    assert_state(consumer.seek(&queue, 0), state);
+    assert_state(consumer.seek_to(&queue, Start::First), state);
+    assert_state(consumer.pause(&[]), state);
+    assert_state(consumer.resume(&[]), state);
+    assert_state(consumer.pull(&queue, 0, 1), state);
+    assert_state(consumer.pull_within(&queue, "*", 0, 1, SHORT), state);
+    assert_state(consumer.assign([queue], "*"), state);
+    assert_state(consumer.subscribe("t", "*"), state);
+    assert_state(consumer.unsubscribe("t"), state);
+    assert!(consumer.assignment().is_empty() && consumer.paused().is_empty());
+}
+
+#[test]
+fn pc_2_the_queues_of_a_topic_and_those_that_a_member_has() {
+    let scene = scene();
+    scene.broker.create_topic("t", 4).unwrap();
+    let builder = || scene.broker.pull_consumer("g").subscribe("t", "*").unwrap();
+    let (a, b) = (builder().name("a").start().unwrap(), builder().name("b").start().unwrap());
+    assert_eq!(a.queues("t").unwrap().len(), 4);
+    assert!(matches!(a.queues("u"), Err(Error::NoSuchTopic { .. })));
+    let all = [a.assignment(), b.assignment()].concat();
+    assert_eq!(all, a.queues("t").unwrap());
 }
 
 #[test]

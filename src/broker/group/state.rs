@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct State {
     pub(super) subscription: Option<Subscription>,
     pub(super) members: BTreeMap<String, Joined>,
+    /// Consumers that chose their queues themselves.
+    pub(super) guests: usize,
     pub(super) owners: BTreeMap<Seat, Owner>,
     pub(super) target: BTreeMap<Seat, String>,
     /// Where the last owners stopped: handed over in memory, so that a commit that could not be

@@ -1,0 +1,71 @@
+//! How far a pull consumer is in one of its queues.
+
+use crate::broker::core::Core;
+use crate::broker::group::Owned;
+use crate::broker::hold::Waiter;
+use crate::error::Result;
+use crate::sync::Arc;
+
+/// One queue that a pull consumer has.
+pub(super) struct Cursor {
+    pub(super) owned: Owned,
+    pub(super) waiter: Arc<dyn Waiter>,
+    /// Where reading goes on; the next commit stores it.
+    pub(super) next: u64,
+    pub(super) committed: u64,
+    /// Since the last commit something was handed out, or sought.
+    pub(super) moved: bool,
+    /// It is to be given back: by the commit that covers what was handed out.
+    pub(super) revoked: bool,
+    pub(super) paused: bool,
+}
+
+impl Cursor {
+    /// A queue that is read from `offset` on, where the group stands.
+    pub(super) fn new(owned: Owned, waiter: Arc<dyn Waiter>, offset: u64) -> Self {
+        let (next, committed) = (offset, offset);
+        Self { owned, waiter, next, committed, moved: false, revoked: false, paused: false }
+    }
+
+    /// The same place, with another filter.
+    pub(super) fn with(&self, owned: Owned, waiter: Arc<dyn Waiter>) -> Self {
+        let Self { next, committed, moved, revoked, paused, .. } = *self;
+        Self { owned, waiter, next, committed, moved, revoked, paused }
+    }
+
+    /// Whether it is to be read.
+    pub(super) fn is_read(&self) -> bool {
+        !self.revoked && !self.paused
+    }
+
+    /// Goes on at `next`, where the user has got to.
+    pub(super) fn go_on(&mut self, next: u64) {
+        (self.next, self.moved) = (next, true);
+    }
+
+    pub(super) fn commit(&mut self, core: &Core) -> Result<()> {
+        if self.moved {
+            core.store.set_offset(self.owned.key, self.next)?;
+            self.note_commit(self.next);
+        }
+        Ok(())
+    }
+
+    /// The group stands at `offset`, whatever was handed out.
+    pub(super) fn note_commit(&mut self, offset: u64) {
+        self.committed = offset;
+        self.moved &= offset != self.next;
+    }
+
+    /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
+    /// them, that is progress at once (PULL-11, B-086).
+    pub(super) fn pass(&mut self, core: &Core, next: u64) {
+        let settled = !self.moved;
+        self.next = next;
+        if settled && next > self.committed {
+            self.moved = true;
+            // What fails here is left to the next commit.
+            let _ = self.commit(core);
+        }
+    }
+}

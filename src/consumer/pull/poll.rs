@@ -1,0 +1,176 @@
+//! Polling: queues are read in turn, and whoever finds nothing sleeps in the hold table.
+
+use super::member::PullMember;
+use crate::broker::group::Owned;
+use crate::broker::hold::{Arrival, Waiter};
+use crate::clock::Moment;
+use crate::error::Result;
+use crate::queue_id::QueueId;
+use crate::store::{Deliveries, FetchStatus, Store};
+use crate::sync::{Alarm, Arc, Weak};
+use std::time::Duration;
+
+/// What one round over the queues has found.
+struct Read {
+    messages: Deliveries,
+    /// There is more to look at.
+    unread: bool,
+}
+
+impl PullMember {
+    /// Waits up to `timeout` for messages, `most` at a time.
+    pub(super) fn poll(&self, timeout: Duration, most: usize) -> Result<Deliveries> {
+        let clock = self.core.clock();
+        let deadline = clock.moment().plus(timeout);
+        self.check_open()?;
+        self.commit_by_itself()?;
+        loop {
+            self.check_open()?;
+            self.group.permits(self.mode)?;
+            self.tell();
+            let Read { messages, unread } = self.read(most, deadline)?;
+            if !messages.is_empty() || clock.moment() >= deadline {
+                return Ok(messages);
+            }
+            if unread {
+                continue;
+            }
+            if self.auto_commit.is_some() {
+                self.commit()?;
+            }
+            let parked = self.park();
+            self.woken.wait(clock, Some(deadline));
+            for (owned, waiter) in parked {
+                self.core.hold.cancel(&owned.queue, &waiter);
+            }
+        }
+    }
+
+    /// Commits what earlier polls have returned, if that is asked for and due, or if somebody
+    /// waits for it (LITE-7).
+    fn commit_by_itself(&self) -> Result<()> {
+        let Some(interval) = self.auto_commit else { return Ok(()) };
+        let now = self.core.clock().moment();
+        let queues = self.queues.lock();
+        let due = queues.commit_due.is_none_or(|due| due <= now)
+            || queues.owned.values().any(|cursor| cursor.revoked);
+        drop(queues);
+        if due {
+            self.commit()?;
+            self.queues.lock().commit_due = Some(now.plus(interval));
+        }
+        Ok(())
+    }
+
+    /// Reads from each queue in turn until `most` messages are found, all have been asked, or a
+    /// filter has passed by so many that the deadline is over. A queue that cannot be read holds up
+    /// no other one.
+    fn read(&self, most: usize, deadline: Moment) -> Result<Read> {
+        let queues = self.queues.lock();
+        let mut ids: Vec<QueueId> = queues.owned.keys().cloned().collect();
+        if let Some(last) = &queues.last {
+            let behind = ids.partition_point(|id| id <= last);
+            ids.rotate_left(behind);
+        }
+        drop(queues);
+        let mut read =
+            Read { messages: Deliveries::none(self.core.store.store_id()), unread: false };
+        let mut failed = None;
+        for id in ids {
+            let overdue = read.unread && self.core.clock().moment() >= deadline;
+            if read.messages.len() >= most || overdue {
+                break;
+            }
+            if let Err(error) = self.read_queue(&id, most, &mut read) {
+                failed = Some(error);
+            }
+        }
+        match failed {
+            Some(error) if read.messages.is_empty() => Err(error),
+            _ => Ok(read),
+        }
+    }
+
+    /// Takes one look at a queue, a bounded number of messages long. Without the lock: predicates
+    /// are the user's.
+    fn read_queue(&self, id: &QueueId, most: usize, read: &mut Read) -> Result<()> {
+        const MOST_BYTES: usize = 16 << 20;
+        loop {
+            let mut queues = self.queues.lock();
+            queues.last = Some(id.clone());
+            let held = queues.owned.get(id).filter(|cursor| cursor.is_read());
+            let Some((owned, from)) = held.map(|cursor| (cursor.owned.clone(), cursor.next)) else {
+                return Ok(());
+            };
+            drop(queues);
+            let wanted = most - read.messages.len();
+            let fetch = self.core.fetch(&owned.queue, from, wanted, MOST_BYTES, &owned.filter)?;
+            let mut queues = self.queues.lock();
+            let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
+            // Given back meanwhile: its next owner reads the same.
+            let Some(cursor) = held.filter(|cursor| cursor.next == from) else { return Ok(()) };
+            match fetch.status {
+                FetchStatus::Found => {
+                    read.messages.append(&fetch.messages);
+                    cursor.go_on(fetch.next);
+                }
+                FetchStatus::NoMatched => {
+                    cursor.pass(&self.core, fetch.next);
+                    read.unread |= fetch.next < fetch.max;
+                }
+                FetchStatus::Removing | FetchStatus::TooSmall => {
+                    cursor.pass(&self.core, fetch.next);
+                    continue;
+                }
+                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {}
+            }
+            return Ok(());
+        }
+    }
+
+    /// Has itself woken by the next message of any queue.
+    fn park(&self) -> Vec<(Owned, Arc<dyn Waiter>)> {
+        let queues = self.queues.lock();
+        let held = queues.owned.values().filter(|cursor| cursor.is_read());
+        let held: Vec<_> = held.map(|c| (c.owned.clone(), c.waiter.clone(), c.next)).collect();
+        drop(queues);
+        let park = |(owned, waiter, next): (Owned, Arc<dyn Waiter>, u64)| {
+            self.core.hold.park(&self.core.store, &owned.queue, next, &waiter);
+            (owned, waiter)
+        };
+        held.into_iter().map(park).collect()
+    }
+
+    fn pass(&self, id: &QueueId, from: u64, next: u64) {
+        let mut queues = self.queues.lock();
+        match queues.owned.get_mut(id) {
+            Some(cursor) if cursor.next == from => cursor.pass(&self.core, next),
+            // Told late: a seek came between, or what lies before `from`. Reading finds out.
+            _ => self.woken.ring(),
+        }
+    }
+}
+
+/// Wakes the poll that waits for one of its queues.
+pub(super) struct PolledQueue {
+    pub(super) owned: Owned,
+    pub(super) store: Arc<Store>,
+    pub(super) woken: Arc<Alarm>,
+    pub(super) member: Weak<PullMember>,
+}
+
+impl Waiter for PolledQueue {
+    fn wants(&self, message: Arrival) -> bool {
+        self.owned.filter.may_pass(&self.store, message)
+    }
+
+    fn skipped(&self, from: u64, next: u64) {
+        if let Some(member) = self.member.upgrade() {
+            member.pass(&self.owned.id, from, next);
+        }
+    }
+
+    fn wake(&self, _next: u64) {
+        self.woken.ring();
+    }
+}
