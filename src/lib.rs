@@ -97,9 +97,9 @@ pub use broker::{
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{
-    ConsumerBuilder, IntoOutcome, Listener, OffsetStore, Outcome, Pull, PullConsumer,
-    PullConsumerBuilder, PullSettings, PullStatus, PushConsumer, PushConsumerBuilder, PushSettings,
-    QueuesChanged,
+    ConsumerBuilder, IntoOutcome, Listener, NextTurn, OffsetStore, Outcome, Pull, PullConsumer,
+    PullConsumerBuilder, PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn,
+    PushConsumer, PushConsumerBuilder, PushSettings, QueuesChanged, ScheduleSettings,
 };
 pub use error::{Error, Result};
 pub use message::{Message, Receipt};

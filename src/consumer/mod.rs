@@ -1,4 +1,5 @@
-//! Floor 4, receiving: push consumers call a listener, pull consumers are asked.
+//! Floor 4, receiving: push consumers call a listener, pull consumers are asked,
+//! pull schedules ask by themselves.
 
 mod builder;
 mod concurrent;
@@ -11,6 +12,7 @@ mod pull;
 mod push;
 mod push_settings;
 mod queue_changes;
+mod schedule;
 
 pub use builder::ConsumerBuilder;
 pub use offset_store::OffsetStore;
@@ -19,3 +21,4 @@ pub use pull::{Pull, PullConsumer, PullConsumerBuilder, PullSettings, PullStatus
 pub use push::PushConsumer;
 pub use push_settings::{PushConsumerBuilder, PushSettings};
 pub use queue_changes::QueuesChanged;
+pub use schedule::{NextTurn, PullSchedule, PullScheduleBuilder, PullTurn, ScheduleSettings};

@@ -60,6 +60,44 @@ fn keep_polling(broker: &Broker) {
     }
 }
 
+/// Polls what it was assigned, with automatic commits, and waits for messages of any queue.
+fn keep_waiting(broker: &Broker) {
+    loop {
+        let assigned = broker.pull_consumer("a").assign([q("t", 0), q("t", 1)], "a").unwrap();
+        let mut pull = match assigned.auto_commit(Duration::from_secs(1)).start() {
+            Ok(pull) => pull,
+            Err(Error::NoSuchTopic { .. }) => continue,
+            Err(Error::Closed) => return,
+            Err(other) => panic!("{other}"),
+        };
+        for nth in 0..3 {
+            let queue = q("t", nth);
+            let limit = Duration::from_micros(100);
+            let waited = open_still(pull.pull_within(&queue, "b", 0, 10, limit));
+            let stored = open_still(pull.commit_offset(&queue, 0));
+            if waited.and(stored).is_none() || open_still(pull.poll(limit)).is_none() {
+                return;
+            }
+            if open_still(pull.assign([queue], "*")).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+fn keep_scheduling(broker: &Broker) {
+    loop {
+        let builder = broker.pull_schedule("s").subscribe("t", "*").unwrap().threads(2);
+        let schedule = builder.start(|turn| {
+            turn.commit(turn.pull(10)?.next)?;
+            Ok(Duration::from_micros(50))
+        });
+        if open_still(schedule).is_none() {
+            return;
+        }
+    }
+}
+
 /// Changes a group that runs: what it subscribes to, where it is, what it may do.
 fn keep_changing(broker: &Broker) {
     loop {
@@ -110,6 +148,8 @@ fn b_161_close_while_others_call_in() {
                 scope.spawn(|| keep_joining(broker, "g"));
                 scope.spawn(|| keep_joining(broker, "h"));
                 scope.spawn(|| keep_polling(broker));
+                scope.spawn(|| keep_waiting(broker));
+                scope.spawn(|| keep_scheduling(broker));
                 scope.spawn(|| keep_changing(broker));
                 scope.spawn(|| keep_asking(broker));
                 std::thread::sleep(Duration::from_micros(round * 37 % 4000));

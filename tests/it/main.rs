@@ -30,6 +30,7 @@ mod reading;
 mod rebalance;
 mod recovery;
 mod retention;
+mod schedule;
 mod seek;
 mod service_state;
 mod simulated;

@@ -1,0 +1,120 @@
+//! One call of a schedule's callback, and the queue whose turn it is.
+
+use super::super::builder::check_range;
+use super::super::pull::Pull;
+use super::service::ScheduleService;
+use crate::broker::group::Owned;
+use crate::error::{Error, Result};
+use crate::queue_id::QueueId;
+use crate::sync::{Mutex, Rank};
+
+/// A queue that a schedule has.
+pub(super) struct TurnQueue {
+    pub(super) owned: Owned,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Where the group stands.
+    next: u64,
+    /// A call is going on.
+    busy: bool,
+    revoked: bool,
+}
+
+impl TurnQueue {
+    pub(super) fn new(owned: Owned, next: u64) -> Self {
+        let state = State { next, busy: false, revoked: false };
+        Self { owned, state: Mutex::new(Rank::ProcessQueue, state) }
+    }
+
+    /// Begins a call; false if the queue is lost.
+    pub(super) fn begin(&self) -> bool {
+        let mut state = self.state.lock();
+        state.busy = !state.revoked;
+        state.busy
+    }
+
+    /// Ends it; if the queue was lost meanwhile, returns where its next owner goes on.
+    pub(super) fn end(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        state.busy = false;
+        state.revoked.then_some(state.next)
+    }
+
+    /// Lets no call begin any more; returns where the next owner goes on, unless one is going on.
+    pub(super) fn revoke(&self) -> Option<u64> {
+        let mut state = self.state.lock();
+        state.revoked = true;
+        (!state.busy).then_some(state.next)
+    }
+
+    /// Where its owner, or the next one, goes on.
+    pub(super) fn next(&self) -> u64 {
+        self.state.lock().next
+    }
+}
+
+/// One call of the callback of a [`PullSchedule`](crate::PullSchedule): for one queue, beginning
+/// where the group stands in it.
+pub struct PullTurn<'a> {
+    pub(super) service: &'a ScheduleService,
+    pub(super) queue: &'a TurnQueue,
+}
+
+impl PullTurn<'_> {
+    /// The queue whose turn it is.
+    #[must_use]
+    pub fn queue(&self) -> &QueueId {
+        &self.queue.owned.id
+    }
+
+    /// How far the group has come in the queue.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.queue.next()
+    }
+
+    /// Whether the queue is to be given back: this is the last call for it.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.queue.state.lock().revoked
+    }
+
+    /// Reads up to `max` messages (1 to 65 535) that pass the subscription's filter, from where the
+    /// group stands.
+    ///
+    /// # Errors
+    /// `Setting`; `GroupForbids`; `Corrupt` if a message cannot be read.
+    pub fn pull(&self, max: usize) -> Result<Pull> {
+        check_range("max", max, 1, 65_535)?;
+        self.service.permits()?;
+        let Owned { queue, filter, .. } = &self.queue.owned;
+        let from = self.queue.next();
+        let fetch = self.service.core.fetch(queue, from, max, usize::MAX, filter)?;
+        Ok(Pull::new(fetch, from))
+    }
+
+    /// Stores `next` as the group's progress, forwards or backwards; it survives the end of the
+    /// process when this returns.
+    ///
+    /// # Errors
+    /// `OffsetRange` if it lies behind the end of the queue; `DiskFull` or `Io` if it is the
+    /// group's first offset in the queue and there is no room.
+    pub fn commit(&self, next: u64) -> Result<()> {
+        let Owned { queue, key, .. } = &self.queue.owned;
+        let (min, max) = (queue.min(), queue.max());
+        if next > max {
+            return Err(Error::OffsetRange { offset: next, min, max });
+        }
+        self.service.core.store.set_offset(*key, next)?;
+        self.queue.state.lock().next = next;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for PullTurn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PullTurn").field("queue", self.queue()).finish_non_exhaustive()
+    }
+}
