@@ -297,7 +297,8 @@ impl fmt::Display for Error {
             ),
             Self::LogFull { bytes, limit } => write!(
                 f,
-                "the log has {bytes} bytes and may have {limit}; drop what is consumed, or try again later"
+                "the log has {bytes} bytes and may have {limit}; drop its front (drop_before, Retention, \
+                 AtLimit::DropOldest) or raise max_log_bytes, then try again"
             ),
             Self::Poisoned { cause } => {
                 write!(f, "the broker takes no more ({cause}); close it, check the disk and reopen")

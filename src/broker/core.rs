@@ -261,7 +261,10 @@ impl Core {
 
     fn finish(&self, running: &[Arc<dyn Running>]) -> Result<()> {
         let closed = self.stop(running);
-        let told = closed.as_ref().copied().map_err(Error::to_string);
+        let told = closed.as_ref().copied().map_err(|error| match error {
+            Error::Poisoned { cause } => cause.clone(),
+            other => other.to_string(),
+        });
         self.consumers.lock().closed = Some(told);
         self.changed.notify();
         closed

@@ -94,7 +94,9 @@ fn b_036_a_slow_flush_is_told_apart_from_a_failed_one() {
         assert!(matches!(producer.send_pending(&message(1)), Err(Error::Poisoned { .. })));
         assert!(sent.wait().is_ok(), "what was durable stays so");
         assert_eq!(delivered(&broker), [7, 8, 9]);
-        assert!(broker.close().is_err());
+        let closed = broker.close().unwrap_err().to_string();
+        assert!(closed.contains("made to fail"), "{closed}");
+        assert_eq!(broker.close().unwrap_err().to_string(), closed, "told once more, not wrapped");
         assert!(matches!(lost.wait(), Err(Error::NotDurable { .. })));
     }
 }
