@@ -97,9 +97,10 @@ pub use broker::{
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{
-    ConsumerBuilder, IntoOutcome, Listener, NextTurn, OffsetStore, Outcome, Pull, PullConsumer,
-    PullConsumerBuilder, PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn,
-    PushConsumer, PushConsumerBuilder, PushSettings, QueuesChanged, ScheduleSettings,
+    ConsumerBuilder, IntoOrderlyOutcome, IntoOutcome, Listener, NextTurn, OffsetStore,
+    OrderlyListener, OrderlyOutcome, Outcome, Pause, Pull, PullConsumer, PullConsumerBuilder,
+    PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn, PushConsumer,
+    PushConsumerBuilder, PushSettings, QueuesChanged, ScheduleSettings,
 };
 pub use error::{Error, Result};
 pub use message::{Message, Receipt};

@@ -36,6 +36,7 @@ pub struct BrokerBuilder {
     auto_create_groups: bool,
     label: String,
     rebalance_interval: Duration,
+    lease_expiry: Duration,
     retention: Retention,
     limits: Limits,
     at_limit: AtLimit,
@@ -60,6 +61,7 @@ impl BrokerBuilder {
             auto_create_groups: true,
             label: "rocklet".to_owned(),
             rebalance_interval: Duration::from_secs(20),
+            lease_expiry: Duration::from_secs(60),
             retention: Retention::none(),
             limits: Limits::default(),
             at_limit: AtLimit::Refuse,
@@ -127,6 +129,15 @@ impl BrokerBuilder {
     /// (REB-1).
     pub fn rebalance_interval(mut self, interval: Duration) -> Self {
         self.rebalance_interval = interval;
+        self
+    }
+
+    /// Sets when a queue that is consumed in order may go to another member because its owner has
+    /// not renewed its lease: 2 ms to 1 day, 60 s by default (ORD-1). The owner itself stops at half
+    /// of it. A listener that is inside is waited for even then, unless the consumer was built with
+    /// [`take_over_after`](crate::PushConsumerBuilder::take_over_after).
+    pub fn lease_expiry(mut self, expiry: Duration) -> Self {
+        self.lease_expiry = expiry;
         self
     }
 
@@ -213,6 +224,7 @@ impl BrokerBuilder {
             auto_create_groups: self.auto_create_groups,
             label: self.label.into(),
             rebalance_interval: self.rebalance_interval,
+            lease_expiry: self.lease_expiry,
         };
         let core = Core::start(store, settings)?;
         Ok(Broker::new(core))
@@ -270,6 +282,7 @@ impl BrokerBuilder {
             range("flush interval in ms", ms(interval), 1, 3_600_000)?;
         }
         range("rebalance_interval in ms", ms(self.rebalance_interval), 1000, 3_600_000)?;
+        range("lease_expiry in ms", ms(self.lease_expiry), 2, 86_400_000)?;
         if let Some(limit) = self.limits.max_bytes {
             range("max_log_bytes", limit, 4 * bytes, u64::MAX)?;
         }

@@ -9,6 +9,7 @@ use super::background::{Background, Runner};
 use super::filter::{Filter, Panicked};
 use super::group::Group;
 use super::hold::HoldTable;
+use super::lease::Leases;
 use super::readers::{Readers, Reading};
 use super::timer::Timer;
 use crate::clock::{Clock, Moment};
@@ -46,6 +47,7 @@ pub(crate) struct Settings {
     pub(crate) auto_create_groups: bool,
     pub(crate) label: Arc<str>,
     pub(crate) rebalance_interval: Duration,
+    pub(crate) lease_expiry: Duration,
 }
 
 /// What has happened since the broker was opened.
@@ -61,6 +63,8 @@ pub(crate) struct Counters {
     pub(crate) expired: AtomicU64,
     pub(crate) taken_over: AtomicU64,
     pub(crate) late: AtomicU64,
+    pub(crate) suspended: AtomicU64,
+    pub(crate) lapsed: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -147,7 +151,8 @@ impl Core {
         let mut groups = self.groups.lock();
         let made = || {
             let (store, label) = (self.store.clone(), self.settings.label.clone());
-            Arc::new(Group::new(name, number, store, label, self.rebalancer.clone()))
+            let leases = Leases::new(self.settings.lease_expiry);
+            Arc::new(Group::new(name, number, store, label, leases, self.rebalancer.clone()))
         };
         Ok(groups.entry(name.to_owned()).or_insert_with(made).clone())
     }

@@ -12,6 +12,7 @@ pub(crate) use state::{Kind, Subscription};
 
 use super::filter::Filter;
 use super::group_settings::GroupSettings;
+use super::lease::{Lease, Leases};
 use super::mode::Mode;
 use super::pull_stats::PullCounters;
 use super::start::Start;
@@ -43,6 +44,8 @@ pub(crate) struct Owned {
     pub(crate) queue: Arc<ConsumeQueue>,
     pub(crate) key: OffsetKey,
     pub(crate) filter: Filter,
+    /// Of who consumes it in order with others.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// A consumer group.
@@ -54,6 +57,8 @@ pub(crate) struct Group {
     /// The label of the broker, for strategies.
     label: Arc<str>,
     settings: Swap<GroupSettings>,
+    /// Of members that consume in order; the others have none.
+    pub(crate) leases: Leases,
     state: Mutex<State>,
     /// Rung when a member joins, and when a rebalance has failed: whoever looks at the groups now
     /// and then has to know.
@@ -66,6 +71,7 @@ impl Group {
         number: u32,
         store: Arc<Store>,
         label: Arc<str>,
+        leases: Leases,
         rebalancer: Arc<Alarm>,
     ) -> Self {
         let settings = GroupSettings::decode(&store.groups.settings(name));
@@ -76,6 +82,7 @@ impl Group {
             store,
             label,
             settings: Swap::new(settings),
+            leases,
             state: Mutex::new(Rank::Coordinator, State::default()),
             rebalancer,
         }
@@ -202,13 +209,16 @@ impl Group {
     }
 
     /// The periodic look (REB-1): asks the strategy again, and begins queues anew that nobody
-    /// reads.
+    /// reads, or whose lease was not renewed.
     pub(crate) fn look_again(&self) -> u64 {
         let mut state = self.state.lock();
         if state.members.is_empty() {
             return 0;
         }
-        let expired = state.begin_anew(|seat, owner| owner.handle.has_expired(&seat.queue));
+        let now = self.store.clock().moment();
+        let expired = state.begin_anew(|seat, owner| {
+            owner.handle.has_expired(&seat.queue) || self.leases.has_expired(owner.key, now)
+        });
         drop(state);
         self.rebalance();
         expired

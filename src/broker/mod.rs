@@ -5,7 +5,7 @@
 //! stats pull_stats              what it does, in numbers
 //! look_up browse                what is stored in it, on no group's account
 //! core background               what they share: store, hold table, timer, groups, threads
-//! group assign start mode       who owns which queue
+//! group assign start mode lease who owns which queue
 //! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
 //! hold timer filter readers     who waits, until when, and for what
@@ -22,6 +22,7 @@ mod group_admin;
 mod group_settings;
 mod handle;
 pub(crate) mod hold;
+pub(crate) mod lease;
 mod look_up;
 mod mode;
 pub(crate) mod process_queue;

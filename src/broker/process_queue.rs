@@ -32,6 +32,8 @@ struct Window<M> {
     drained: bool,
     /// The queue has another owner, though something was still in flight.
     abandoned: bool,
+    /// Offsets below it were given back to be read again: who has looked at them before is late.
+    again: u64,
 }
 
 /// What finishing or revoking led to.
@@ -76,6 +78,7 @@ impl<M> ProcessQueue<M> {
             revoked: false,
             drained: false,
             abandoned: false,
+            again: 0,
         };
         Self { state: Mutex::new(Rank::ProcessQueue, window) }
     }
@@ -116,13 +119,18 @@ impl<M> ProcessQueue<M> {
 
     /// Marks everything below `next` that was not registered as finished (PULL-11, PULL-12).
     pub(crate) fn skip(&self, next: u64) -> Progress {
+        self.state.lock().skip(next)
+    }
+
+    /// The same for who has looked at these offsets while nobody was reading, and who may be late:
+    /// what is to be read again is not passed.
+    pub(crate) fn skip_held(&self, next: u64) -> Progress {
         let mut window = self.state.lock();
-        if window.revoked {
+        #[cfg(not(broken_skip_again))]
+        if next <= window.again {
             return Progress::default();
         }
-        let before = window.low;
-        window.pass(next);
-        window.advance(before)
+        window.skip(next)
     }
 
     /// Goes back to `offset`: the queue does not reach to where it was to begin (PULL-12). False
@@ -140,21 +148,52 @@ impl<M> ProcessQueue<M> {
     pub(crate) fn finish(&self, offset: u64, size: usize) -> Progress {
         let mut window = self.state.lock();
         let before = window.low;
-        let at = offset.checked_sub(before).and_then(|at| usize::try_from(at).ok());
-        if let Some(mark) = at.and_then(|at| window.finished.get_mut(at))
-            && !std::mem::replace(mark, true)
-        {
-            window.unfinished -= 1;
-            window.bytes -= size;
-        }
+        window.mark(before, Place { offset, size });
         window.advance(before)
     }
 
     /// One message waits for its next attempt: a revoked queue does not wait for it.
     pub(crate) fn wait_for_retry(&self) -> Progress {
+        self.keep(1)
+    }
+
+    /// Messages that nobody works on wait for a commit: a revoked queue does not wait for it.
+    pub(crate) fn keep(&self, messages: usize) -> Progress {
         let mut window = self.state.lock();
-        window.waiting += 1;
+        window.waiting += messages;
         let before = window.low;
+        window.advance(before)
+    }
+
+    /// Finishes messages in order: those that were kept, and those behind them.
+    pub(crate) fn commit(&self, kept: &[Place], places: &[Place]) -> Progress {
+        let mut window = self.state.lock();
+        let before = window.low;
+        window.waiting -= kept.len();
+        for place in kept.iter().chain(places) {
+            window.mark(before, *place);
+        }
+        window.advance(before)
+    }
+
+    /// Gives back what was read and is not finished: messages that were kept, those of a batch, and
+    /// what nobody has claimed of the run. They are to be read again, from the first of them on.
+    pub(crate) fn give_back(&self, kept: &[Place], run: &Run<M>, batch: &[Place]) -> Progress {
+        let mut window = self.state.lock();
+        // Nothing is left to be claimed if it was revoked before.
+        let unclaimed = &run.places()[run.claims().close()..];
+        let before = window.low;
+        window.waiting -= kept.len();
+        let given_back = || [kept, batch, unclaimed].into_iter().flatten();
+        window.unfinished -= given_back().count();
+        window.bytes -= given_back().map(|place| place.size).sum::<usize>();
+        window.again = window.again.max(before + window.finished.len() as u64);
+        if let Some(first) = given_back().next() {
+            window.cut(first.offset);
+        }
+        #[cfg(broken_give_back_silent)]
+        return Progress::default();
+        #[cfg(not(broken_give_back_silent))]
         window.advance(before)
     }
 
@@ -179,8 +218,7 @@ impl<M> ProcessQueue<M> {
             let Some(first) = abandoned.first() else { break };
             window.unfinished -= abandoned.len();
             window.bytes -= abandoned.iter().map(|place| place.size).sum::<usize>();
-            let kept = first.offset.saturating_sub(window.low);
-            window.finished.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+            window.cut(first.offset);
             if claimed > 0 {
                 break;
             }
@@ -226,6 +264,32 @@ impl<M> ProcessQueue<M> {
 }
 
 impl<M> Window<M> {
+    fn skip(&mut self, next: u64) -> Progress {
+        if self.revoked {
+            return Progress::default();
+        }
+        let before = self.low;
+        self.pass(next);
+        self.advance(before)
+    }
+
+    /// Marks a message as finished; `low` is the offset of the first mark.
+    fn mark(&mut self, low: u64, Place { offset, size }: Place) {
+        let at = offset.checked_sub(low).and_then(|at| usize::try_from(at).ok());
+        if let Some(mark) = at.and_then(|at| self.finished.get_mut(at))
+            && !std::mem::replace(mark, true)
+        {
+            self.unfinished -= 1;
+            self.bytes -= size;
+        }
+    }
+
+    /// Ends the window at `offset`.
+    fn cut(&mut self, offset: u64) {
+        let kept = offset.saturating_sub(self.low);
+        self.finished.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+    }
+
     /// Counts every offset from the end of the window up to `next` as finished.
     fn pass(&mut self, next: u64) {
         let end = self.low + self.finished.len() as u64;
@@ -369,6 +433,57 @@ mod tests {
         assert!(queue.is_abandoned());
         assert_eq!(queue.finish(0, 10), Progress::default());
         assert_eq!((queue.low(), queue.wait_for_retry()), (0, Progress::default()));
+    }
+
+    #[test]
+    fn pq_7_a_commit_finishes_what_was_kept_and_what_is_behind_it() {
+        let queue = ProcessQueue::new(0);
+        let run = run(&[0, 1, 3]);
+        assert!(queue.register(&run, 5));
+        assert_eq!(run.claims().claim(), Some(0..1));
+        assert_eq!(queue.keep(1), Progress::default());
+        assert_eq!(queue.skip_held(9), Progress::default(), "behind what is kept");
+        assert_eq!(run.claims().claim(), Some(1..2));
+        assert_eq!(queue.commit(&run.places()[..1], &run.places()[1..2]), commit(3));
+        assert_eq!(queue.in_flight(), InFlight { messages: 1, bytes: 10, span: 6 });
+    }
+
+    // (PQ-8, PQ-9)
+    #[test]
+    fn pq_9_what_is_given_back_is_registered_again_and_what_is_kept_stays() {
+        let queue = ProcessQueue::new(0);
+        let first = run(&[0, 1, 3, 4]);
+        assert!(queue.register(&first, 6));
+        assert_eq!(first.claims().claim(), Some(0..1));
+        assert_eq!(queue.keep(1), Progress::default());
+        assert_eq!(first.claims().claim(), Some(1..2));
+        let batch = first.places()[1..2].to_vec();
+        assert_eq!(queue.give_back(&[], &first, &batch), Progress::default());
+        assert_eq!(queue.in_flight(), InFlight { messages: 1, bytes: 10, span: 1 });
+        assert_eq!(first.claims().claim(), None);
+        let second = run(&[1, 3]);
+        assert!(queue.register(&second, 4));
+        assert_eq!(second.claims().claim(), Some(0..1));
+        let kept = first.places()[..1].to_vec();
+        assert_eq!(queue.give_back(&kept, &second, &batch), Progress::default());
+        assert_eq!((queue.low(), queue.in_flight()), (0, InFlight::default()));
+        assert_eq!(queue.skip_held(6), Progress::default(), "a late look");
+        assert_eq!(queue.skip_held(7), commit(7));
+    }
+
+    #[test]
+    fn what_is_given_back_of_a_revoked_queue_is_left_to_the_next_owner() {
+        let queue = ProcessQueue::new(0);
+        let run = run(&[0, 1, 2, 3]);
+        assert!(queue.register(&run, 4));
+        assert_eq!(run.claims().claim(), Some(0..1));
+        assert_eq!(queue.keep(1), Progress::default());
+        assert_eq!(run.claims().claim(), Some(1..2));
+        assert_eq!(queue.revoke(), Progress::default());
+        let places = run.places();
+        let drained = Progress { commit: Some(0), drained: true };
+        assert_eq!(queue.give_back(&places[..1], &run, &places[1..2]), drained);
+        assert_eq!(queue.in_flight(), InFlight::default());
     }
 
     #[test]

@@ -51,7 +51,8 @@ pub struct Stats {
     pub failed_commits: u64,
     /// Messages that broadcasting listeners failed: they are not delivered again.
     pub dropped: u64,
-    /// Queues that were begun anew because all workers of their consumer were busy for too long.
+    /// Queues that were begun anew because all workers of their consumer were busy for too long, or
+    /// because a lease was not renewed.
     pub expired: u64,
     /// Queues that are to change hands, and wait until their listeners have returned, or until what
     /// was polled is committed.
@@ -61,6 +62,11 @@ pub struct Stats {
     pub taken_over: u64,
     /// Messages that were finished after their queue was taken over: the result was ignored.
     pub late: u64,
+    /// Times that a queue that is consumed in order was suspended or rolled back.
+    pub suspended: u64,
+    /// Times that a consumer found the lease of such a queue lapsed, because it was not renewed in
+    /// time.
+    pub lapsed: u64,
     /// What the log takes, and what was dropped of it.
     pub retention: RetentionStats,
 }
@@ -96,6 +102,8 @@ impl Stats {
             draining: groups.iter().map(|group| group.draining()).sum(),
             taken_over: core.counters.taken_over.load(Ordering::Relaxed),
             late: core.counters.late.load(Ordering::Relaxed),
+            suspended: core.counters.suspended.load(Ordering::Relaxed),
+            lapsed: core.counters.lapsed.load(Ordering::Relaxed),
             retention: core.store.retention_stats(),
         }
     }

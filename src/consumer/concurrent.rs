@@ -7,20 +7,22 @@
 //! takes it claims batches, too, so that a slow listener holds up nothing but its own batch.
 
 mod failure;
+mod in_order;
 mod progress;
 mod reading;
 mod stop;
 
 use super::builder::Plan;
+use super::handler::Handler;
 use super::offset_store::OwnOffsets;
-use super::outcome::{Listener, Outcome};
+use super::outcome::Outcome;
 use super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::pause_gate::PauseGate;
 use super::push_settings::PushSettings;
 use super::queue_changes::{QueueChanges, QueuesChanged};
 use crate::broker::Mode;
 use crate::broker::core::{Core, thread_error};
-use crate::broker::group::{Group, Member, Owned};
+use crate::broker::group::{Group, Kind, Member, Owned};
 use crate::broker::hold::Waiter;
 use crate::broker::run::{Place, Run};
 use crate::error::Result;
@@ -39,7 +41,7 @@ pub(super) struct Service {
     group: Arc<Group>,
     name: String,
     mode: Mode,
-    listener: Arc<dyn Listener>,
+    handler: Handler,
     settings: PushSettings,
     work: Sender<Work>,
     queues: Mutex<BTreeMap<QueueId, Arc<OwnedQueue>>>,
@@ -65,7 +67,7 @@ impl Service {
         settings: PushSettings,
         group: &Arc<Group>,
         name: &str,
-        listener: &Arc<dyn Listener>,
+        handler: &Handler,
     ) -> Result<Arc<Self>> {
         let own_offsets = plan.offsets.clone().map(OwnOffsets::load).transpose()?;
         let (work, received) = channel();
@@ -74,7 +76,7 @@ impl Service {
             group: group.clone(),
             name: name.to_owned(),
             mode: plan.mode,
-            listener: listener.clone(),
+            handler: handler.clone(),
             settings,
             work,
             queues: Mutex::new(Rank::Member, BTreeMap::new()),
@@ -104,6 +106,9 @@ impl Service {
                     return Err(thread_error(&service.core.store, source));
                 }
             }
+        }
+        if handler.kind() == Kind::Orderly && plan.mode == Mode::Clustering {
+            service.renew_leases();
         }
         Ok(service)
     }
@@ -190,7 +195,8 @@ impl Service {
     fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
         let counters = &self.core.counters;
-        let answer = contain(|| self.listener.consume(delivery));
+        let Handler::Each(listener) = &self.handler else { return };
+        let answer = contain(|| listener.consume(delivery));
         if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
             counters.late.fetch_add(1, Ordering::Relaxed);
             return;

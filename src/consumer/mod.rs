@@ -3,7 +3,9 @@
 
 mod builder;
 mod concurrent;
+mod handler;
 mod offset_store;
+mod orderly;
 mod outcome;
 mod owned_queue;
 pub(crate) mod pause_gate;
@@ -13,9 +15,11 @@ mod push;
 mod push_settings;
 mod queue_changes;
 mod schedule;
+mod unsettled;
 
 pub use builder::ConsumerBuilder;
 pub use offset_store::OffsetStore;
+pub use orderly::{IntoOrderlyOutcome, OrderlyListener, OrderlyOutcome, Pause};
 pub use outcome::{IntoOutcome, Listener, Outcome};
 pub use pull::{Pull, PullConsumer, PullConsumerBuilder, PullSettings, PullStatus};
 pub use push::PushConsumer;

@@ -1,6 +1,7 @@
 //! A queue that a push consumer owns, and what travels on the channel of its workers.
 
 use super::concurrent::Service;
+use super::unsettled::Unsettled;
 use crate::broker::group::Owned;
 use crate::broker::hold::{Arrival, Waiter};
 use crate::broker::process_queue::ProcessQueue;
@@ -18,6 +19,8 @@ pub(super) struct OwnedQueue {
     /// Failed messages until their next attempt, by offset: here and not in the timer, which
     /// outlives the consumer.
     pub(super) failed: Mutex<BTreeMap<u64, DetachedDelivery>>,
+    /// Of a queue that is consumed in order: only who has its pull request uses it.
+    pub(super) unsettled: Mutex<Unsettled>,
     pub(super) reads: Reads,
     pub(super) myself: Weak<Self>,
     store: Arc<Store>,
@@ -54,6 +57,7 @@ impl OwnedQueue {
             owned,
             window,
             failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
+            unsettled: Mutex::new(Rank::ProcessQueue, Unsettled::default()),
             reads: Reads::new(service.core.clock().moment()),
             myself: myself.clone(),
             store: service.core.store.clone(),
@@ -69,7 +73,7 @@ impl Waiter for OwnedQueue {
 
     fn skipped(&self, _from: u64, next: u64) {
         if let (Some(service), Some(queue)) = (self.service.upgrade(), self.myself.upgrade()) {
-            service.progress(&queue, self.window.skip(next));
+            service.progress(&queue, self.window.skip_held(next));
         }
     }
 

@@ -2,13 +2,14 @@
 
 use super::builder::{ConsumerBuilder, Plan};
 use super::concurrent::Service;
+use super::handler::Handler;
+use super::orderly::{IntoOrderlyOutcome, OneByOne, OrderlyListener};
 use super::outcome::{IntoOutcome, Listener};
 use super::phase::Phase;
 use super::push_settings::{PushConsumerBuilder, PushSettings};
 use crate::broker::Broker;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
-use crate::broker::group::Kind;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::queue_id::QueueId;
@@ -51,9 +52,43 @@ impl ConsumerBuilder<PushSettings> {
 
     /// Makes the consumer without starting it.
     pub fn build(self, listener: impl Listener + 'static) -> PushConsumer {
+        self.prepare(Handler::Each(Arc::new(listener)))
+    }
+
+    /// Joins the group and begins to call `listener`, with the messages of each queue in order: one
+    /// message at a time, whichever member has the queue. What it suspends, by an error or a panic,
+    /// is delivered again after a pause, and nothing behind it is delivered before. The members of
+    /// a group consume all in order, or none of them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// # fn book(order: &[u8]) -> std::io::Result<()> { Ok(()) }
+    /// let builder = broker.push_consumer("ledger").subscribe("orders", "*")?;
+    /// let consumer = builder.start_orderly(|order| book(order.body()))?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`PushConsumer::start`].
+    pub fn start_orderly<F, R>(self, listener: F) -> Result<PushConsumer>
+    where
+        F: Fn(&Delivery<'_>) -> R + Send + Sync + 'static,
+        R: IntoOrderlyOutcome,
+    {
+        let consumer = self.build_orderly(OneByOne(listener));
+        consumer.start()?;
+        Ok(consumer)
+    }
+
+    /// Makes a consumer in order without starting it.
+    pub fn build_orderly(self, listener: impl OrderlyListener + 'static) -> PushConsumer {
+        self.prepare(Handler::InOrder(Arc::new(listener)))
+    }
+
+    fn prepare(self, handler: Handler) -> PushConsumer {
         let broker = self.plan.broker.clone();
-        let prepared =
-            Prepared { plan: self.plan, settings: self.own, listener: Arc::new(listener) };
+        let prepared = Prepared { plan: self.plan, settings: self.own, handler };
         let phase = Mutex::new(Rank::Lifecycle, Phase::Created(Box::new(prepared)));
         PushConsumer { phase, _broker: broker }
     }
@@ -82,7 +117,7 @@ pub struct PushConsumer {
 struct Prepared {
     plan: Plan,
     settings: PushSettings,
-    listener: Arc<dyn Listener>,
+    handler: Handler,
 }
 
 impl PushConsumer {
@@ -232,8 +267,8 @@ impl Prepared {
     fn start(&self) -> Result<Arc<Service>> {
         self.settings.check()?;
         let (group, name) = self.plan.group()?;
-        let service = Service::start(&self.plan, self.settings, &group, &name, &self.listener)?;
-        if let Err(error) = self.plan.join(&group, &name, Kind::Push, &service) {
+        let service = Service::start(&self.plan, self.settings, &group, &name, &self.handler)?;
+        if let Err(error) = self.plan.join(&group, &name, self.handler.kind(), &service) {
             service.discard();
             return Err(error);
         }

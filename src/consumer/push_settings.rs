@@ -28,6 +28,9 @@ pub struct PushSettings {
     pub(super) pull_expiry: Duration,
     pub(super) persist_interval: Duration,
     pub(super) take_over_after: Option<Duration>,
+    pub(super) suspend_time: Duration,
+    pub(super) manual_commit: bool,
+    pub(super) lease_renewal: Duration,
 }
 
 impl Default for PushSettings {
@@ -49,6 +52,9 @@ impl Default for PushSettings {
             pull_expiry: Duration::from_secs(120),
             persist_interval: Duration::from_secs(5),
             take_over_after: None,
+            suspend_time: Duration::from_secs(1),
+            manual_commit: false,
+            lease_renewal: Duration::from_secs(20),
         }
     }
 }
@@ -71,6 +77,7 @@ impl PushSettings {
         check_ms("retry_delay in ms", self.retry_delay, 1, DAY_MS)?;
         check_ms("pull_expiry in ms", self.pull_expiry, 1000, DAY_MS)?;
         check_ms("persist_interval in ms", self.persist_interval, 1, DAY_MS)?;
+        check_ms("lease_renewal in ms", self.lease_renewal, 1, DAY_MS)?;
         let take_over = self.take_over_after.unwrap_or(Duration::from_millis(1));
         check_ms("take_over_after in ms", take_over, 1, DAY_MS)
     }
@@ -182,6 +189,29 @@ impl ConsumerBuilder<PushSettings> {
         self
     }
 
+    /// Sets how long a queue that is consumed in order pauses when its listener suspends it and does
+    /// not say how long: 10 ms to 30 s, to which other times are corrected; 1 s by default (ORD-13).
+    pub fn suspend_time(mut self, time: Duration) -> Self {
+        self.own.suspend_time = time;
+        self
+    }
+
+    /// Lets the listener of a consumer in order say when progress is committed, see
+    /// [`OrderlyOutcome`](crate::OrderlyOutcome): what it succeeds with is kept until it commits, and
+    /// is delivered again when it rolls back, or when the queue goes to another member before.
+    pub fn manual_commit(mut self) -> Self {
+        self.own.manual_commit = true;
+        self
+    }
+
+    /// Sets how often a consumer in order renews the leases of its queues: every 1 ms to 1 day, 20 s
+    /// by default, see [`lease_expiry`](crate::BrokerBuilder::lease_expiry) (ORD-4). The first time
+    /// is a second after the start, or sooner.
+    pub fn lease_renewal(mut self, interval: Duration) -> Self {
+        self.own.lease_renewal = interval;
+        self
+    }
+
     /// Keeps progress in a store of your own, see [`OffsetStore`].
     pub fn offset_store(mut self, store: impl OffsetStore + 'static) -> Self {
         self.plan.offsets = Some(Arc::new(store));
@@ -210,7 +240,7 @@ mod tests {
             Duration::from_millis(value as u64)
         }
         let day = 86_400_000;
-        let all: [(&str, Change, usize, usize); 15] = [
+        let all: [(&str, Change, usize, usize); 16] = [
             ("threads", |s, v| s.threads = v, 1, 1000),
             ("max_span", |s, v| s.max_span = v, 1, 65_535),
             ("queue_messages", |s, v| s.queue_messages = v, 1, 65_535),
@@ -225,6 +255,7 @@ mod tests {
             ("retry_delay in ms", |s, v| s.retry_delay = ms(v), 1, day),
             ("pull_expiry in ms", |s, v| s.pull_expiry = ms(v), 1000, day),
             ("persist_interval in ms", |s, v| s.persist_interval = ms(v), 1, day),
+            ("lease_renewal in ms", |s, v| s.lease_renewal = ms(v), 1, day),
             ("take_over_after in ms", |s, v| s.take_over_after = Some(ms(v)), 1, day),
         ];
         PushSettings::default().check().unwrap();

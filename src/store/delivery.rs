@@ -139,6 +139,11 @@ impl<'a> Delivery<'a> {
         Self { retries: self.retries + 1, ..*self }.detach()
     }
 
+    /// The same message after so many attempts that its record does not count.
+    pub(crate) fn after_failures(self, times: u32) -> Self {
+        Self { retries: times, ..self }
+    }
+
     /// The topic.
     #[must_use]
     pub fn topic(&self) -> &'a str {

@@ -19,6 +19,8 @@ pub(crate) enum Rank {
     Member,
     /// The window of what is in flight of one queue.
     ProcessQueue,
+    /// The leases of one group: progress is stored under it.
+    Lease,
     /// The making of a file for committed offsets.
     OffsetGrowth,
     /// The committed offsets.

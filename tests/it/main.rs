@@ -20,6 +20,7 @@ mod limits;
 mod look_up;
 mod offset_admin;
 mod offsets;
+mod orderly;
 mod own_offsets;
 mod placement;
 mod producer;

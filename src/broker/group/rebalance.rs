@@ -119,7 +119,8 @@ impl Group {
     /// Ends the ownership of a queue, which the next owner reads from `next` on, unless the group
     /// was moved elsewhere.
     pub(super) fn take_back(&self, state: &mut State, seat: &Seat, next: u64) {
-        let Some(Owner { key, queue, .. }) = state.owners.remove(seat) else { return };
+        let Some(Owner { key, queue, member, .. }) = state.owners.remove(seat) else { return };
+        self.leases.give_up(&[key], &member);
         let reset = state.resets.remove(&key);
         if reset.is_some() {
             self.store.offsets.thaw(key);
@@ -146,6 +147,19 @@ impl Group {
         let (Some(filter), Some(topic)) = (filter, topic) else { return };
         let Some(queue) = topic.queues.get(usize::from(id.queue())).cloned() else { return };
         let key = key(*number, &queue);
+        // Before it is known where to go on: whoever had the lease commits nothing any more (ORD-20).
+        let now = self.store.clock().moment();
+        let lease = match subscription.is_leased() {
+            false => None,
+            true => match self.leases.take(key, &name, now) {
+                Some(lease) => Some(lease),
+                // Somebody else's, which nobody but its expiry ends: the next look tries again.
+                None => {
+                    state.unbalanced = true;
+                    return self.rebalancer.ring();
+                }
+            },
+        };
         // A queue that is younger than the group is consumed from its beginning.
         let stored = || self.store.offsets.get(key).unwrap_or_else(|| queue.min());
         let offset = state.left.remove(&key).unwrap_or_else(stored);
@@ -154,7 +168,7 @@ impl Group {
         let (member, index) = (name, queue.clone());
         let owner = Owner { member, handle: handle.clone(), queue: index, key, draining, anew };
         state.owners.insert(seat.clone(), owner);
-        handle.assign(Owned { id, queue, key, filter }, offset);
+        handle.assign(Owned { id, queue, key, filter, lease }, offset);
     }
 
     /// Stores where consuming begins in every queue in which `number` has no offset (REB-11).

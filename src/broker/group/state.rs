@@ -59,6 +59,11 @@ impl Subscription {
         Ok(Self { kind, mode, topics, strategy, strategy_name, own_offsets })
     }
 
+    /// Whether members share queues that each is to be consumed in order (ORD-19).
+    pub(super) fn is_leased(&self) -> bool {
+        self.kind == Kind::Orderly && self.mode == Mode::Clustering
+    }
+
     /// In what another one differs.
     fn difference(&self, other: &Self) -> Option<&'static str> {
         if self.kind != other.kind {
@@ -81,6 +86,8 @@ impl Subscription {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Push,
+    /// Pushed, one call at a time for each queue.
+    Orderly,
     Pull,
 }
 

@@ -79,7 +79,12 @@ impl Service {
             Some(own) if own.note(&queue.owned.id, offset) => self.persist_later(),
             Some(_) => {}
             None => {
-                if let Err(error) = self.core.commit(queue.owned.key, offset) {
+                let commit = || self.core.commit(queue.owned.key, offset);
+                let committed = match queue.owned.lease {
+                    Some(lease) => self.group.leases.fenced(lease, commit),
+                    None => Some(commit()),
+                };
+                if let Some(Err(error)) = committed {
                     self.note_failure(format!("progress of {}: {error}", queue.owned.id));
                 }
             }

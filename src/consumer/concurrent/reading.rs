@@ -1,5 +1,6 @@
 //! Reading for a push consumer: one turn of a pull request, and when the next one comes.
 
+use super::super::handler::Handler;
 use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
 use crate::broker::group::Owned;
@@ -26,6 +27,7 @@ impl Service {
         // While it waits for its consumer it counts as read, as wherever it waits (PULL-4).
         request.queue.reads.hold();
         let Some(request) = self.paused.pass(request, stale) else { return };
+        let Some(request) = self.pass_leased(request) else { return };
         let PullRequest { queue, next } = &request;
         let began = self.core.clock().moment();
         queue.reads.note(began);
@@ -81,6 +83,9 @@ impl Service {
             return;
         }
         let next = PullRequest { queue: queue.clone(), next: fetch.next };
+        if let Handler::InOrder(listener) = &self.handler {
+            return self.work_in_order(&**listener, next, &run);
+        }
         if self.settings.pull_interval.is_zero() {
             self.work.send(Work::Pull(next));
         } else {
@@ -136,6 +141,10 @@ impl Service {
     /// How often the limit was exceeded that reading has run into, if it has: more is in flight than
     /// it may run ahead of (PULL-2, PULL-3, PULL-5).
     fn exceeded(&self, queue: &OwnedQueue) -> Option<&Count> {
+        // In order there is nothing in flight but what waits for a commit (ORD-22).
+        if let Handler::InOrder(_) = self.handler {
+            return None;
+        }
         let settings = &self.settings;
         let share = |of_topic: Option<usize>, of_queue: usize| match of_topic {
             Some(most) => (most / self.queues.lock().len().max(1)).max(1),
@@ -157,7 +166,7 @@ impl Service {
         self.group.pulls.failed.add(1);
     }
 
-    fn pull_later(&self, delay: Duration, request: PullRequest) {
+    pub(super) fn pull_later(&self, delay: Duration, request: PullRequest) {
         request.queue.reads.hold();
         let service = self.myself.clone();
         self.core.timer.after(delay, move || {
