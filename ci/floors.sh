@@ -9,7 +9,7 @@ on_floor() {
     local level=$1 module
     for module in "${@:2}"; do floor[$module]=$level; done
 }
-on_floor 0 sync error topic_config message message_id queue_id placement properties names string_hash service_state config clock random
+on_floor 0 sync error topic_config message message_id queue_id placement delay properties names string_hash service_state config clock random
 on_floor 1 storage
 on_floor 2 store
 on_floor 3 broker

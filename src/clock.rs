@@ -14,7 +14,7 @@ pub use driven::DrivenClock;
 use crate::sync::Signal;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A source of time; clones share it.
 #[derive(Clone)]
@@ -46,6 +46,18 @@ impl Clock {
                 let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
                 let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
                 seconds * 1000 + nanos / 1_000_000
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Source::Driven(clock) => clock.wall_ms(),
+        }
+    }
+
+    /// Wall time in milliseconds since 1970.
+    pub(crate) fn wall_ms(&self) -> u64 {
+        match &self.source {
+            Source::System { .. } => {
+                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
             }
             #[cfg(any(test, feature = "testing"))]
             Source::Driven(clock) => clock.wall_ms(),
@@ -135,6 +147,17 @@ pub(crate) struct Moment {
 impl Moment {
     pub(crate) fn plus(self, duration: Duration) -> Self {
         Self { since_start: self.since_start.saturating_add(duration) }
+    }
+
+    /// Whole milliseconds of the scale.
+    pub(crate) fn ms(self) -> u64 {
+        u64::try_from(self.since_start.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The same, rounded up.
+    pub(crate) fn ms_rounded_up(self) -> u64 {
+        let whole = Duration::from_millis(self.ms());
+        self.ms().saturating_add(u64::from(whole < self.since_start))
     }
 
     pub(crate) fn since(self, earlier: Self) -> Duration {

@@ -5,6 +5,7 @@ use crate::service_state::ServiceState;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A result whose error is rocklet's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -88,9 +89,16 @@ pub enum Error {
     },
     /// A message has no body; nothing was stored.
     EmptyBody,
-    /// A name breaks the rules, or a text is not a message id.
+    /// A message is to wait longer than that makes sense; nothing was stored (DELAY-10).
+    DelayTooLong {
+        /// How long it would wait.
+        delay: Duration,
+        /// The longest that is allowed.
+        limit: Duration,
+    },
+    /// A name breaks the rules, or a text is not a message id or a table of delays.
     Name {
-        /// What is named: `topic`, `group`, `consumer`, `label` or `message id`.
+        /// What is named: `topic`, `group`, `consumer`, `label`, `message id` or `delay level table`.
         what: &'static str,
         /// The name given.
         name: String,
@@ -313,6 +321,10 @@ impl fmt::Display for Error {
             Self::TooLarge { what, length, limit } => {
                 write!(f, "the {what} has {length} bytes, at most {limit} are allowed")
             }
+            Self::DelayTooLong { delay, limit } => write!(
+                f,
+                "the message would wait for {delay:?}, at most {limit:?} are allowed; is the unit right?"
+            ),
             Self::EmptyBody => f.write_str("the message has no body; give it at least one byte"),
             Self::Name { what, name, reason } => write!(f, "{what} name {name:?} {reason}"),
             Self::Property { name, reason } => write!(f, "property {name:?} {reason}"),

@@ -68,6 +68,7 @@ compile_error!("rocklet is tested on 64-bit Linux only; other systems follow whe
 mod broker;
 mod clock;
 mod consumer;
+mod delay;
 mod error;
 mod message;
 mod message_id;
@@ -102,6 +103,7 @@ pub use consumer::{
     PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn, PushConsumer,
     PushConsumerBuilder, PushSettings, QueuesChanged, ScheduleSettings,
 };
+pub use delay::DelayLevels;
 pub use error::{Error, Result};
 pub use message::{Message, Receipt};
 pub use message_id::MessageId;

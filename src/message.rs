@@ -2,6 +2,7 @@
 
 mod rules;
 
+use crate::delay::Delay;
 use crate::error::{Error, Result};
 use crate::message_id::MessageId;
 use crate::names;
@@ -12,6 +13,7 @@ use crate::string_hash::string_hash;
 use crate::sync::Arc;
 use std::borrow::Cow;
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 /// A message to be sent, with its options (MODEL-10). It borrows what it is given.
 ///
@@ -40,6 +42,7 @@ pub struct Message<'a> {
     pub(crate) born_ms: Option<u64>,
     pub(crate) placement: Placement<'a>,
     pub(crate) wait_for_flush: bool,
+    pub(crate) delay: Delay,
 }
 
 impl<'a> Message<'a> {
@@ -57,6 +60,7 @@ impl<'a> Message<'a> {
             born_ms: None,
             placement: Placement::RoundRobin,
             wait_for_flush: true,
+            delay: Delay::None,
         }
     }
 
@@ -150,6 +154,52 @@ impl<'a> Message<'a> {
         self
     }
 
+    /// Delivers the message so long after it was sent, 366 days at most, and never early. The wall
+    /// clock may be set meanwhile: what counts is a clock that nobody sets, and after the directory
+    /// was closed and opened again the wall time at which the delay ends.
+    ///
+    /// The last of `delay` and [`deliver_at`](Self::deliver_at) counts, and a
+    /// [`delay_level`](Self::delay_level) before both (DELAY-10). A message with a delay gets its
+    /// offset when it is due, and cannot be part of a batch.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// use rocklet::Message;
+    /// use std::time::Duration;
+    /// let reminder = Message::new("reminders", b"call back").delay(Duration::from_secs(3600));
+    /// let receipt = broker.producer().send(&reminder)?;
+    /// assert!(broker.cancel(receipt.id)?, "they called");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = self.delay.or(Delay::For(delay));
+        self
+    }
+
+    /// Delivers the message when the wall clock says `instant`, which may be 366 days ahead; at once
+    /// if that has passed. If the wall clock is set, this is noticed within a minute. See
+    /// [`delay`](Self::delay).
+    #[inline]
+    pub fn deliver_at(mut self, instant: SystemTime) -> Self {
+        self.delay = self.delay.or(Delay::Until(instant));
+        self
+    }
+
+    /// Delays the message by one of RocketMQ's levels, from 1 on; 0 is none, and whatever is above
+    /// the last level is the last. See [`DelayLevels`](crate::DelayLevels), and
+    /// [`BrokerBuilder::delay_levels`](crate::BrokerBuilder::delay_levels) for other ones.
+    #[inline]
+    pub fn delay_level(mut self, level: u32) -> Self {
+        self.delay = match (level, self.delay) {
+            (0, Delay::Level(_)) => Delay::None,
+            (0, other) => other,
+            _ => Delay::Level(level),
+        };
+        self
+    }
+
     /// Makes a message that borrows nothing.
     ///
     /// A closure given to [`select`](Self::select) may borrow and is left behind: such a message
@@ -166,6 +216,7 @@ impl<'a> Message<'a> {
             born_ms: self.born_ms,
             placement: self.placement.into_owned(),
             wait_for_flush: self.wait_for_flush,
+            delay: self.delay,
         }
     }
 
@@ -276,6 +327,7 @@ impl fmt::Debug for Message<'_> {
             .field("born_ms", &self.born_ms)
             .field("placement", &self.placement)
             .field("wait_for_flush", &self.wait_for_flush)
+            .field("delay", &self.delay)
             .finish()
     }
 }
@@ -286,9 +338,9 @@ impl fmt::Debug for Message<'_> {
 pub struct Receipt {
     /// The message's id.
     pub id: MessageId,
-    /// The queue that holds it.
+    /// The queue that holds it, or will once it is due.
     pub queue: u16,
-    /// Its offset in that queue.
+    /// Its offset in that queue; `u64::MAX` for a message with a delay, which gets one when it is due.
     pub offset: u64,
     /// Its position in the commit log, in bytes.
     pub position: u64,

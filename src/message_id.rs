@@ -24,6 +24,11 @@ impl MessageId {
         Self { position, store }
     }
 
+    /// Whether it names a message of this store.
+    pub(crate) fn is_of(&self, store: u64) -> bool {
+        self.store == store
+    }
+
     /// The position of the first copy in the commit log, in bytes.
     #[must_use]
     pub fn position(&self) -> u64 {

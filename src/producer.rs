@@ -7,11 +7,12 @@ pub use pending_send::PendingSend;
 use crate::broker::Broker;
 use crate::broker::core::Core;
 use crate::broker::hold::Arrival;
+use crate::delay::Delay;
 use crate::error::{Error, Result};
 use crate::message::{Message, Receipt};
 use crate::message_id::MessageId;
 use crate::placement::Placement;
-use crate::store::{AppendError, Appended, Flush, Pending, Source, Topic};
+use crate::store::{AppendError, Appended, Copy, Flush, Pending, Source, Topic};
 use crate::string_hash::queue_for;
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -84,7 +85,7 @@ impl Producer {
     /// [`max_unflushed_bytes`]: crate::BrokerBuilder::max_unflushed_bytes
     ///
     /// # Errors
-    /// Nothing was stored after `TooLarge`, `EmptyBody`, `Name`, `Property`, `NoSuchTopic`,
+    /// Nothing was stored after `TooLarge`, `EmptyBody`, `DelayTooLong`, `Name`, `Property`, `NoSuchTopic`,
     /// `NotPermitted`, `NoSuchQueue` or `NoQueueChosen` (the message has to change), `DiskFull` (send again once
     /// there is space), `Closed` or `Poisoned`. After `NotDurable` the message is stored, and
     /// perhaps delivered, but may not survive a loss of power.
@@ -132,7 +133,7 @@ impl Producer {
     /// messages nothing happens.
     ///
     /// # Errors
-    /// `Batch` if the topics, the queues or the waits for the flush differ, `TooLarge` if the batch does not fit a log
+    /// `Batch` if a message has a delay, or if the topics, the queues or the waits for the flush differ, `TooLarge` if the batch does not fit a log
     /// file, and as [`send`](Self::send) for every message; nothing was stored then. After
     /// `NotDurable` all of them are stored: its receipt is that of the first, and the others
     /// follow it in the same queue.
@@ -159,6 +160,15 @@ impl Producer {
     fn append(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
         let core = self.broker.core();
         message.validate_content(core.settings.max_body)?;
+        if message.delay != Delay::None {
+            return self.append_later(message);
+        }
+        self.append_now(message)
+    }
+
+    #[inline]
+    fn append_now(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
+        let core = self.broker.core();
         let pending = pending(message);
         let choose = |topic: &Topic| self.choose(message, topic);
         let (appended, queue) = self.place(message, choose, |topic, queue| {
@@ -174,6 +184,20 @@ impl Producer {
         Ok((appended, receipt))
     }
 
+    #[cold]
+    fn append_later(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
+        let core = self.broker.core();
+        let Some(due) = core.due(message)? else { return self.append_now(message) };
+        // Its body and properties, which change on the way to the queue, are stored as they are.
+        let copy = Copy { message: pending(message), reconsumed: 0, origin: 0 };
+        let choose = |topic: &Topic| self.choose(message, topic);
+        let (appended, queue) = self.place(message, choose, |topic, queue| {
+            core.store.append_later(topic, queue, &copy, due)
+        })?;
+        let receipt = Receipt { offset: u64::MAX, ..receipt(core, &appended, queue) };
+        Ok((appended, receipt))
+    }
+
     fn store_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let core = self.broker.core();
@@ -181,6 +205,11 @@ impl Producer {
             message.validate_content(core.settings.max_body)?;
             if message.topic != first.topic {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
+            }
+            if core.due(message)?.is_some() {
+                return Err(Error::Batch {
+                    reason: "a message with a delay goes its own way; send it alone",
+                });
             }
             if message.wait_for_flush != first.wait_for_flush {
                 return Err(Error::Batch {

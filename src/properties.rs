@@ -9,6 +9,15 @@ pub(crate) const KEYS: &str = "KEYS";
 /// Holds the user's flag, eight hexadecimal digits, absent when 0.
 pub(crate) const FLAG: &str = "ROCKLET_FLAG";
 
+/// Holds the position of a message's first copy, sixteen hexadecimal digits; always the first item.
+pub(crate) const FIRST_ID: &str = "ORIGIN_MESSAGE_ID";
+
+/// Holds when a message is due, in milliseconds since 1970 (DELAY-10, DELAY-11).
+pub(crate) const DUE: &str = "TIMER_OUT_MS";
+
+/// Holds by how many milliseconds a message is delayed, unless it waits for an instant (DELAY-10).
+pub(crate) const DELAY: &str = "TIMER_DELAY_MS";
+
 /// The most bytes that the encoded properties of one message may have (MODEL-8).
 pub(crate) const MAX_BYTES: usize = 32_767;
 
@@ -47,6 +56,12 @@ impl<'a> Properties<'a> {
     pub(crate) fn flag(self) -> i32 {
         let digits = self.get(FLAG).unwrap_or("0");
         u32::from_str_radix(digits, 16).map_or(0, u32::cast_signed)
+    }
+
+    /// The position of the message's first copy, if this is a later one.
+    pub(crate) fn first_id(self) -> Option<u64> {
+        let digits = self.0.strip_prefix(FIRST_ID.as_bytes())?.get(1..17)?;
+        u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
     }
 
     /// All properties, reserved ones included, in the order written.
@@ -100,6 +115,26 @@ fn find(bytes: &[u8], wanted: u8) -> Option<usize> {
     }
     let at = rest.iter().position(|&byte| byte == wanted)?;
     Some(8 * words.len() + at)
+}
+
+/// Whether a delay uses the property: a message that has been delayed does not have it any more, so
+/// that nothing delays it again (DELAY-5, CONC-21).
+pub(crate) fn is_of_delay(name: &str) -> bool {
+    matches!(name, DUE | DELAY)
+}
+
+/// The wire form of these properties, none of which is blank or holds a separator.
+pub(crate) fn encode<'a>(items: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in items {
+        if !bytes.is_empty() {
+            bytes.push(ITEM_SEPARATOR);
+        }
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(VALUE_SEPARATOR);
+        bytes.extend_from_slice(value.as_bytes());
+    }
+    bytes
 }
 
 /// Writes properties into a space of exactly their length.
@@ -333,6 +368,18 @@ mod tests {
             let view = Properties(&noise);
             assert!(view.iter().all(|(name, value)| !name.is_empty() && !value.is_empty()));
             let _ = (view.flag(), view.get("a"), view.user().count());
+        }
+    }
+
+    #[test]
+    fn model_14_the_id_of_a_first_copy_stands_in_front() {
+        let id = format!("{:016x}", 0x1040);
+        let bytes = encode([(FIRST_ID, &*id), ("a", "1")].into_iter());
+        assert_eq!(bytes, b"ORIGIN_MESSAGE_ID\x010000000000001040\x02a\x011");
+        assert_eq!(Properties(&bytes).first_id(), Some(0x1040));
+        assert_eq!(Properties(&bytes).user().collect::<Vec<_>>(), [("a", "1")]);
+        for other in [&b""[..], b"a\x011", b"ORIGIN_MESSAGE_ID\x01", b"ORIGIN_MESSAGE_ID\x01zz"] {
+            assert_eq!(Properties(other).first_id(), None);
         }
     }
 

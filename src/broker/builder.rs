@@ -3,6 +3,7 @@
 use super::core::{Core, Settings};
 use super::handle::Broker;
 use crate::clock::Clock;
+use crate::delay::DelayLevels;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::storage::{Directory, Storage};
@@ -42,6 +43,7 @@ pub struct BrokerBuilder {
     at_limit: AtLimit,
     verify: Verify,
     clock: Clock,
+    delay_levels: DelayLevels,
     /// Instead of the directory.
     storage: Option<Arc<dyn Storage>>,
 }
@@ -67,6 +69,7 @@ impl BrokerBuilder {
             at_limit: AtLimit::Refuse,
             verify: Verify::OnOpen,
             clock: Clock::system(),
+            delay_levels: DelayLevels::default(),
             storage: None,
         }
     }
@@ -104,7 +107,7 @@ impl BrokerBuilder {
     }
 
     /// Sets the largest body of a message: 1 byte to 4 MiB, 4 MiB by default. Whatever is set, a
-    /// body must leave 33 222 bytes of a log file for the rest of its record.
+    /// body must leave 34 246 bytes of a log file for the rest of its record.
     pub fn max_body_bytes(mut self, bytes: usize) -> Self {
         self.max_body_bytes = bytes;
         self
@@ -194,6 +197,13 @@ impl BrokerBuilder {
         self
     }
 
+    /// Sets the delays behind [`Message::delay_level`](crate::Message::delay_level); RocketMQ's by
+    /// default.
+    pub fn delay_levels(mut self, levels: DelayLevels) -> Self {
+        self.delay_levels = levels;
+        self
+    }
+
     /// Makes the broker live by a clock that the test drives (feature `testing`).
     #[cfg(any(test, feature = "testing"))]
     pub fn clock(mut self, clock: &crate::clock::DrivenClock) -> Self {
@@ -225,6 +235,7 @@ impl BrokerBuilder {
             label: self.label.into(),
             rebalance_interval: self.rebalance_interval,
             lease_expiry: self.lease_expiry,
+            delay_levels: self.delay_levels,
         };
         let core = Core::start(store, settings)?;
         Ok(Broker::new(core))

@@ -2,8 +2,8 @@
 //!
 //! Threads, all asleep when there is nothing to do: `flush` (interval flushes, flushes for handles,
 //! early write-back, offset syncs), `allocate` (log files and pages ahead of need, checkpoints),
-//! `rebalance` (the periodic look at groups with members), `timer`, `retain` (if messages are to be
-//! dropped), and the workers of each push consumer and pull schedule.
+//! `rebalance` (the periodic look at groups with members), `timer`, `delay` (messages that are due),
+//! `retain` (if messages are to be dropped), and the workers of each push consumer and pull schedule.
 
 use super::background::{Background, Runner};
 use super::filter::{Filter, Panicked};
@@ -13,6 +13,7 @@ use super::lease::Leases;
 use super::readers::{Readers, Reading};
 use super::timer::Timer;
 use crate::clock::{Clock, Moment};
+use crate::delay::DelayLevels;
 use crate::error::{Error, Result};
 use crate::store::{ConsumeQueue, Delivery, Fetch, Flush, OffsetKey, Select, Store};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) label: Arc<str>,
     pub(crate) rebalance_interval: Duration,
     pub(crate) lease_expiry: Duration,
+    pub(crate) delay_levels: DelayLevels,
 }
 
 /// What has happened since the broker was opened.
@@ -65,6 +67,8 @@ pub(crate) struct Counters {
     pub(crate) late: AtomicU64,
     pub(crate) suspended: AtomicU64,
     pub(crate) lapsed: AtomicU64,
+    pub(crate) dropped_delays: AtomicU64,
+    pub(crate) failed_delays: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -283,6 +287,7 @@ impl Core {
         self.timer.stop();
         self.store.flusher().ring();
         self.store.allocator.ring();
+        self.store.delay_alarm().ring();
         self.rebalancer.ring();
         self.store.retainer.ring();
         let background = std::mem::take(&mut *self.background.lock());
@@ -317,6 +322,8 @@ impl Core {
         begun(Background::start(self, "rebalance", |core| &core.rebalancer, rebalance))?;
         let timer = |core: &Self, _| core.timer.step();
         begun(Background::start(self, "timer", |core| core.timer.alarm(), timer))?;
+        let delay = |core: &Self, _| core.delay_step();
+        begun(Background::start(self, "delay", |core| core.store.delay_alarm(), delay))?;
         if !self.store.retains() {
             return Ok(());
         }

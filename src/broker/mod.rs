@@ -16,6 +16,7 @@ mod background;
 mod browse;
 mod builder;
 pub(crate) mod core;
+mod delay;
 pub(crate) mod filter;
 pub(crate) mod group;
 mod group_admin;
@@ -37,6 +38,7 @@ mod stats;
 mod tests;
 pub(crate) mod timer;
 mod topics;
+pub(crate) mod write;
 
 pub use browse::Browse;
 pub use builder::BrokerBuilder;

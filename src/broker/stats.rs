@@ -67,6 +67,12 @@ pub struct Stats {
     /// Times that a consumer found the lease of such a queue lapsed, because it was not renewed in
     /// time.
     pub lapsed: u64,
+    /// Delayed messages that wait to be due.
+    pub delayed: usize,
+    /// Delayed messages whose topic was deleted before they were due.
+    pub dropped_delays: u64,
+    /// Times that a message that was due could not be stored: each is tried again after a second.
+    pub failed_delays: u64,
     /// What the log takes, and what was dropped of it.
     pub retention: RetentionStats,
 }
@@ -104,6 +110,9 @@ impl Stats {
             late: core.counters.late.load(Ordering::Relaxed),
             suspended: core.counters.suspended.load(Ordering::Relaxed),
             lapsed: core.counters.lapsed.load(Ordering::Relaxed),
+            delayed: core.store.waiting(),
+            dropped_delays: core.counters.dropped_delays.load(Ordering::Relaxed),
+            failed_delays: core.counters.failed_delays.load(Ordering::Relaxed),
             retention: core.store.retention_stats(),
         }
     }

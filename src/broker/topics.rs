@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// Makes a topic and gives its queues to the groups that wait for it.
-    fn create_topic(&self, name: &str, config: TopicConfig) -> Result<Arc<Topic>> {
+    pub(super) fn create_topic(&self, name: &str, config: TopicConfig) -> Result<Arc<Topic>> {
         let Some(topic) = self.store.create_topic(name, config)? else {
             return Err(Error::TopicExists { topic: name.to_owned() });
         };

@@ -3,10 +3,10 @@
 use super::Store;
 use super::commit_log::{CommitLog, Limits};
 use super::consume_queue::{Block, ConsumeQueue};
-use super::draft::{Draft, Pending};
+use super::draft::{Copy, Draft, Pending};
 use super::drop_front::Disposal;
 use super::index_arena::BlockHead;
-use super::record::{CONTINUED, CONTINUES, MAX_OVERHEAD};
+use super::record::{CONTINUED, CONTINUES, Kind, MAX_OVERHEAD};
 use super::tail::{Appended, Refusal, Target};
 use super::topic::Topic;
 use crate::error::{Error, Result};
@@ -28,6 +28,22 @@ pub(crate) enum AppendError {
     Failed(Error),
 }
 
+impl AppendError {
+    /// Of an append to no topic, which cannot go.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Failed(error) => error,
+            Self::Gone => Error::Closed,
+        }
+    }
+}
+
+impl From<Error> for AppendError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 impl Store {
     /// Appends one message to queue `queue` of `topic`.
     #[inline]
@@ -39,6 +55,20 @@ impl Store {
     ) -> std::result::Result<Appended, AppendError> {
         let mut drafts = [Draft::blank(&topic.outline)];
         drafts[0].fill(&topic.outline, queue.queue, 0, message);
+        self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
+        self.place(Some((topic, queue)), &mut drafts)
+    }
+
+    /// Appends a message that was stored before to queue `queue` of `topic`.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for retries"))]
+    pub(crate) fn append_copy(
+        &self,
+        topic: &Topic,
+        queue: &ConsumeQueue,
+        copy: &Copy<'_>,
+    ) -> std::result::Result<Appended, AppendError> {
+        let mut drafts = [Draft::blank(&topic.outline)];
+        drafts[0].fill_copy(&topic.outline, Kind::Message, queue.queue, copy);
         self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
         self.place(Some((topic, queue)), &mut drafts)
     }
@@ -72,7 +102,7 @@ impl Store {
         Ok(Batch { appended, positions: positions.collect() })
     }
 
-    fn check_length(&self, length: usize) -> Result<()> {
+    pub(super) fn check_length(&self, length: usize) -> Result<()> {
         let limit = self.log.largest_record();
         if length > limit {
             return Err(Error::TooLarge { what: "message or batch", length, limit });
@@ -127,7 +157,7 @@ impl Store {
     }
 
     #[inline]
-    fn wake_for(&self, appended: &Appended) {
+    pub(super) fn wake_for(&self, appended: &Appended) {
         if appended.wake_allocator {
             self.allocator.ring();
         }
@@ -137,7 +167,7 @@ impl Store {
     }
 
     #[cold]
-    fn make_room(
+    pub(super) fn make_room(
         &self,
         queue: Option<&ConsumeQueue>,
         entries: usize,

@@ -85,6 +85,7 @@ impl Store {
             last_store_ms,
             topics: topics.len() as u64,
             offset_files: cells.files(),
+            delays_as_of: 0,
             bounds,
         };
         checkpoint.save(&**to, store_id)?;

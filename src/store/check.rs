@@ -7,6 +7,7 @@
 use super::Store;
 use super::checkpoint::Checkpoint;
 use super::consume_queue::Entry;
+use super::delay_table::DelayTable;
 use super::files::{HEAD, corrupt};
 use super::flushed_mark::FlushedMark;
 use super::follow::{Follower, Key};
@@ -176,7 +177,7 @@ impl Check<'_> {
         match record.kind() {
             Kind::Lost => *cut_at = record.position(),
             Kind::Filler => {}
-            Kind::Topic => self.found.records += 1,
+            Kind::Topic | Kind::Delayed | Kind::Done => self.found.records += 1,
             Kind::Message => {
                 self.found.records += 1;
                 self.message(follower, file, record, *cut_at);
@@ -296,6 +297,11 @@ impl Check<'_> {
         if checkpoint.as_ref().is_some_and(|known| known.min_position < follower.begins_after()) {
             let name = follower.log_files().first().map_or_else(|| file_name(0), |f| f.name());
             self.fault(&name, 0, "the log file before this one is missing");
+        }
+        let delays = DelayTable::read(storage, store_id)?;
+        let needed = checkpoint.as_ref().map_or(0, |known| known.delays_as_of);
+        if !delays.fits(needed, u64::MAX) {
+            self.fault("meta/delays", 0, "it lacks what the checkpoint says");
         }
         let flushed = self.note(FlushedMark::read(storage, store_id))?.unwrap_or(0);
         let known_end = checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed);

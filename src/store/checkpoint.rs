@@ -6,6 +6,7 @@
 //! taken; an index that lacks part of it is damaged and gets rebuilt. A file `CLEAN` with the same position says
 //! that nothing came after.
 
+use super::delay_table::DelayTable;
 use super::files::{HEAD, IMPOSSIBLE, corrupt, io_error, load, save};
 use super::record::{put, u16_at, u32_at, u64_at};
 use super::tail::Tail;
@@ -19,7 +20,7 @@ const FILE: &str = "meta/checkpoint";
 const CLEAN: &str = "CLEAN";
 const KIND: [u8; 4] = *b"chck";
 const CLEAN_KIND: [u8; 4] = *b"clen";
-const FIXED: usize = 48;
+const FIXED: usize = 56;
 const EACH: usize = 24;
 
 /// By incarnation and queue: the offsets that are stored, `[min, max)`.
@@ -37,6 +38,8 @@ pub(crate) struct Checkpoint {
     /// How many topics there are.
     pub(crate) topics: u64,
     pub(crate) offset_files: u64,
+    /// Up to where the table of delays goes at least; 0 if nothing waits that it would have to name.
+    pub(crate) delays_as_of: u64,
     pub(crate) bounds: Bounds,
 }
 
@@ -66,6 +69,7 @@ impl Checkpoint {
             last_store_ms: u64_at(&bytes, 24),
             topics: u64_at(&bytes, 32),
             offset_files: u64_at(&bytes, 40),
+            delays_as_of: u64_at(&bytes, 48),
             bounds,
         }))
     }
@@ -84,6 +88,7 @@ impl Checkpoint {
         bytes.extend_from_slice(&self.last_store_ms.to_le_bytes());
         bytes.extend_from_slice(&self.topics.to_le_bytes());
         bytes.extend_from_slice(&self.offset_files.to_le_bytes());
+        bytes.extend_from_slice(&self.delays_as_of.to_le_bytes());
         for ((incarnation, queue), Range { start, end }) in &self.bounds {
             let mut each = [0; EACH];
             put(&mut each, 0, &incarnation.to_le_bytes());
@@ -104,6 +109,7 @@ pub(super) struct Checkpointed {
     pub(super) closed: bool,
     /// Bytes known to be set aside for a full disk.
     pub(super) reserved: u64,
+    pub(super) delays: DelayTable,
 }
 
 impl Store {
@@ -111,7 +117,7 @@ impl Store {
     pub(super) fn checkpoint_step(&self) {
         let mut last = self.checkpoint.lock();
         let behind = self.gate.flushed().saturating_sub(last.position);
-        if behind >= self.config.segment_bytes {
+        if behind >= self.config.segment_bytes || self.delays.press() {
             // A checkpoint that fails leaves the one before: recovery reads more.
             let _ = self.write_checkpoint(&mut last, None);
             drop(last);
@@ -155,17 +161,24 @@ impl Store {
         });
         let bounds = bounds.filter(|(_, bounds)| bounds.end > 0).collect();
         let topics = topics.len() as u64;
-        let (position, last_store_ms) =
-            self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms()));
+        let ((position, last_store_ms), delays) = self.delays.capture(
+            |schedule| last.delays.saving(schedule),
+            || self.log.with_tail(|tail| (tail.committed(), tail.last_store_ms())),
+        );
         drop(changes);
         self.wait_durable(position).map_err(|cause| Error::Poisoned { cause })?;
-        let derived =
-            self.arena.sync().and_then(|files| self.topics.save(position).map(|()| files));
+        let changed = delays.changes;
+        let derived = self.arena.sync().and_then(|files| {
+            self.topics.save(position)?;
+            last.delays.save(&self.storage, self.store_id, position, delays)?;
+            Ok(files)
+        });
         let index_files = derived.inspect_err(|error| {
             if !matches!(error, Error::DiskFull { .. }) {
                 self.poison(&error.to_string());
             }
         })?;
+        self.delays.saved(changed);
         let kept = self.log.min_position().max(last.min_position);
         let min_position = min_position.map_or(kept, |raised| raised.max(kept));
         let offset_files = self.offsets.files();
@@ -176,6 +189,7 @@ impl Store {
             last_store_ms,
             topics,
             offset_files,
+            delays_as_of: last.delays.as_of(),
             bounds,
         };
         checkpoint.save(&*self.storage, self.store_id)?;

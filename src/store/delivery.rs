@@ -210,10 +210,10 @@ impl<'a> Delivery<'a> {
         self.record.position()
     }
 
-    /// The id that `send` returned.
+    /// The id that `send` returned: the same for every copy of a message (MODEL-14).
     #[must_use]
     pub fn id(&self) -> MessageId {
-        MessageId::new(self.position(), self.store_id)
+        MessageId::new(self.record.first_position(), self.store_id)
     }
 
     /// When the message was stored, in milliseconds since 1970.
@@ -259,6 +259,11 @@ impl<'a> Delivery<'a> {
             store_id: *store_id,
             retries: *retries,
         }
+    }
+
+    /// All properties, reserved ones included.
+    pub(crate) fn all_properties(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        self.reserved().iter()
     }
 
     fn reserved(&self) -> Properties<'a> {

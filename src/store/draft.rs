@@ -4,7 +4,8 @@
 //! [`Draft`] adds what is a message's own; under the lock it only needs its place.
 
 use super::record::{
-    ALIGN, HEADER, KEYED, Kind, MAGIC, Place, Record, Seal, VERSION, put, seeded, u32_at, u64_at,
+    ALIGN, COPIED, HEADER, KEYED, Kind, MAGIC, Place, Record, Seal, VERSION, put, seeded, u32_at,
+    u64_at,
 };
 use crate::message::Message;
 use crate::properties::Properties;
@@ -36,6 +37,29 @@ pub(crate) struct Pending<'a> {
     /// At most 65 535 bytes.
     pub(crate) properties: Source<'a>,
     pub(crate) body: &'a [u8],
+}
+
+/// A message that is stored once more by the broker, as a whole or with other properties.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copy<'a> {
+    pub(crate) message: Pending<'a>,
+    /// How often it was delivered before and failed.
+    pub(crate) reconsumed: u16,
+    /// The position of the record that it takes the place of; 0 for none.
+    pub(crate) origin: u64,
+}
+
+impl<'a> Copy<'a> {
+    /// The message of a record as it is, to take that record's place.
+    pub(crate) fn of(record: &Record<'a>) -> Self {
+        let message = Pending {
+            tag_hash: record.tag_hash(),
+            born_ms: Some(record.born_ms()),
+            properties: Source::Encoded(record.properties()),
+            body: record.body(),
+        };
+        Self { message, reconsumed: record.reconsumed(), origin: record.position() }
+    }
 }
 
 /// Where a record's properties come from.
@@ -113,18 +137,20 @@ impl<'a> Draft<'a> {
         self.put_together(outline, queue.into(), flags, 0, pending);
     }
 
-    /// Puts together the same message for another place: its origin names the one that it
-    /// replaces, which is of the same topic.
-    pub(crate) fn copy(&mut self, outline: &'a Outline, record: &Record<'a>) {
-        let pending = Pending {
-            tag_hash: record.tag_hash(),
-            born_ms: Some(record.born_ms()),
-            properties: Source::Encoded(record.properties()),
-            body: record.body(),
-        };
-        let queue = u32::from(record.queue()) | u32::from(record.reconsumed()) << 16;
-        self.put_together(outline, queue, 0, record.position(), pending);
-        put(&mut self.front, 40, &record.position().to_le_bytes());
+    /// Puts together a message that was stored before, as a record of this kind; the origin names
+    /// what it replaces.
+    pub(crate) fn fill_copy(
+        &mut self,
+        outline: &'a Outline,
+        kind: Kind,
+        queue: u16,
+        copy: &Copy<'a>,
+    ) {
+        self.front[10] = kind as u8;
+        let queue = u32::from(queue) | u32::from(copy.reconsumed) << 16;
+        let flags = if copy.message.properties.names_first_id() { COPIED } else { 0 };
+        self.put_together(outline, queue, flags, copy.origin, copy.message);
+        put(&mut self.front, 40, &copy.origin.to_le_bytes());
     }
 
     /// `queue` has the reconsume count in its upper half.
@@ -145,7 +171,7 @@ impl<'a> Draft<'a> {
         (self.born_ms, self.length) = (born_ms, length);
         // Whole words are put together quickest.
         let low = |at: usize, bits: u64| bits << (at % 8 * 8);
-        let kind = u64_at(&outline.front, 8);
+        let kind = u64_at(&self.front, 8);
         let fixed = [
             length as u64,
             kind | low(11, flags.into()) | low(12, tag_hash.cast_unsigned().into()),
@@ -246,7 +272,7 @@ impl<'a> Draft<'a> {
 
 impl Source<'_> {
     #[inline]
-    fn len(self) -> usize {
+    pub(super) fn len(self) -> usize {
         match self {
             Self::Message(message) => message.properties_len(),
             Self::Encoded(bytes) => bytes.len(),
@@ -262,9 +288,17 @@ impl Source<'_> {
         }
     }
 
+    /// Whether they begin with the id of an earlier copy.
+    fn names_first_id(self) -> bool {
+        match self {
+            Self::Message(_) => false,
+            Self::Encoded(bytes) => Properties(bytes).first_id().is_some(),
+        }
+    }
+
     /// Fills `out`, which is as long as this.
     #[inline]
-    fn write(self, out: &mut [u8]) {
+    pub(super) fn write(self, out: &mut [u8]) {
         match self {
             Self::Message(message) => message.encode_properties(out),
             Self::Encoded(bytes) => out.copy_from_slice(bytes),

@@ -260,7 +260,7 @@ impl FollowedLog {
                     .then(|| String::from_utf8_lossy(record.topic()).into_owned()),
             }),
             Kind::Topic => seen.extend(TopicEvent::decode(record.body()).map(Seen::Topic)),
-            Kind::Filler | Kind::Lost => {}
+            Kind::Filler | Kind::Lost | Kind::Delayed | Kind::Done => {}
         }
         Some((length, record.has(CONTINUES)))
     }

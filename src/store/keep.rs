@@ -2,7 +2,7 @@
 //! appended again at the tail before the front is dropped, so that it never pins the log.
 
 use super::Store;
-use super::draft::Draft;
+use super::draft::{Copy, Draft};
 use super::files::corrupt;
 use super::record::{Kind, Record};
 use super::tail::Appended;
@@ -11,8 +11,8 @@ use crate::sync::Arc;
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// Who knows which records of the log are still needed, other than by consumers: pending delays,
-/// half messages, and the like.
+/// Who knows which records of the log are still needed, other than by consumers: half messages, and
+/// the like.
 pub(crate) trait Keep: Debug + Send + Sync {
     /// The positions of the messages in `range` that must outlive it, ascending. Called with no
     /// lock of the append path held; it may take its own.
@@ -36,6 +36,7 @@ impl Store {
     /// `DiskFull` if there is no room for it, `Corrupt` if it cannot be read, `NotPermitted` if its
     /// queue takes nothing: then nothing below `end` may be dropped.
     pub(super) fn carry_forward(&self, end: u64) -> Result<()> {
+        self.carry_delays(end)?;
         let keepers = self.keepers.lock().clone();
         for keeper in keepers {
             for position in keeper.live(self.log.min_position()..end) {
@@ -65,7 +66,7 @@ impl Store {
             };
             topic.check_open(queue)?;
             let mut drafts = [Draft::blank(&topic.outline)];
-            drafts[0].copy(&topic.outline, record);
+            drafts[0].fill_copy(&topic.outline, Kind::Message, record.queue(), &Copy::of(record));
             let placed = self.place_beyond_limits(topic.target(queue), queue, &mut drafts)?;
             if placed.is_some() {
                 return Ok(placed);

@@ -16,7 +16,7 @@ use super::record::Kind;
 use super::topic::Topic;
 use super::topic_event::{Change, Shape, TopicEvent};
 use super::topics::Changes;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sync::Arc;
 use crate::topic_config::TopicConfig;
 
@@ -161,10 +161,7 @@ impl Store {
         let mut draft = Draft::blank(&outline);
         draft.fill(&outline, 0, 0, pending);
         let placed = self.place(None, &mut [draft]);
-        let appended = placed.map_err(|error| match error {
-            AppendError::Failed(error) => error,
-            AppendError::Gone => Error::Closed,
-        })?;
+        let appended = placed.map_err(AppendError::into_error)?;
         changes.note(appended.end, event);
         Ok(appended.end)
     }

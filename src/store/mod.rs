@@ -3,6 +3,7 @@
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
+//! delayed(schedule, delay_table)                                      what waits to be due
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
@@ -20,6 +21,8 @@ mod commit_log;
 mod consume_queue;
 mod cursors;
 mod cut;
+mod delay_table;
+mod delayed;
 mod delivery;
 mod draft;
 mod drop_front;
@@ -54,6 +57,7 @@ mod retain;
 mod retention;
 mod salvage;
 mod scan;
+mod schedule;
 mod slots;
 mod table;
 mod tail;
@@ -71,8 +75,9 @@ pub(crate) use check::check;
 pub use check::{Fault, Verification};
 pub(crate) use commit_log::Limits;
 pub(crate) use consume_queue::ConsumeQueue;
+pub(crate) use delayed::Next;
 pub use delivery::{Deliveries, DeliveriesIter, Delivery, DetachedDelivery};
-pub(crate) use draft::{Pending, Source};
+pub(crate) use draft::{Copy, Pending, Source};
 pub(crate) use fetch::{Fetch, FetchStatus, Select};
 pub(crate) use follow::Follower;
 pub(crate) use offsets::OffsetKey;
@@ -80,6 +85,7 @@ pub(crate) use record::Record;
 pub use report::{Boot, Damage, LostMessages, LoweredOffset, RecoveryReport};
 pub(crate) use retention::Kept;
 pub use retention::{AtLimit, Retention, RetentionStats};
+pub(crate) use schedule::Ticket;
 pub(crate) use tail::Appended;
 pub use time_search::Edge;
 pub(crate) use topic::Topic;
@@ -109,6 +115,8 @@ use crate::storage::Storage;
 use crate::sync::{Alarm, Arc, Mutex, Rank};
 use checkpoint::Checkpointed;
 use commit_log::CommitLog;
+use delay_table::DelayTable;
+use delayed::Delays;
 use flush_gate::FlushGate;
 use flushed_mark::FlushedMark;
 use groups::Groups;
@@ -221,6 +229,7 @@ pub(crate) struct Store {
     /// Held while a queue gets a block, so that it gets each once.
     index_growth: Mutex<()>,
     checkpoint: Mutex<Checkpointed>,
+    delays: Delays,
     retaining: Retaining,
     keepers: Mutex<Vec<Arc<dyn Keep>>>,
     report: RecoveryReport,
@@ -256,7 +265,7 @@ impl Store {
         let recover::Recovered { store_id, mut log, mut arena, topics, groups, offsets, .. } =
             recovered;
         arena.min_free = config.space.limits.min_free;
-        let recover::Recovered { mark, durable, checkpoint, report, .. } = recovered;
+        let recover::Recovered { mark, durable, checkpoint, report, delays, .. } = recovered;
         log.verify = config.verify;
         if config.rebuild {
             key_file::remove_all(&**storage)?;
@@ -265,6 +274,9 @@ impl Store {
         let flushed = durable.min(end);
         log.with_tail(|tail| tail.bound_unflushed(flushed, config.max_unflushed));
         let gate = FlushGate::new(clock.clone(), flushed);
+        let table = DelayTable::new(&delays, report.clean);
+        let checkpointed = Checkpointed { delays: table, ..Checkpointed::default() };
+        let delays = Delays::new(&clock, &delays);
         let mut store = Self {
             storage: storage.clone(),
             store_id,
@@ -279,13 +291,15 @@ impl Store {
             gate,
             mark: Mutex::new(Rank::Grow, mark),
             index_growth: Mutex::new(Rank::IndexGrowth, ()),
-            checkpoint: Mutex::new(Rank::Lifecycle, Checkpointed::default()),
+            checkpoint: Mutex::new(Rank::Lifecycle, checkpointed),
+            delays,
             retaining: Retaining::new(),
             keepers: Mutex::new(Rank::Lifecycle, Vec::new()),
             report,
             allocator: Alarm::new(),
             retainer: Alarm::new(),
         };
+        store.shorten_delays(store.log.with_tail(|tail| tail.last_store_ms()));
         let live: HashSet<u32> = store.topics.all().iter().map(|topic| topic.incarnation).collect();
         store.offsets.retain(|incarnation| live.contains(&incarnation));
         store.report.lowered = store.lower_offsets()?;
@@ -341,6 +355,7 @@ impl Store {
             }
         });
         last.closed = true;
+        last.delays = DelayTable::default();
         drop(last);
         // Whatever is not durable by now will not be by this store.
         self.gate.shut("the broker was closed before the flush");

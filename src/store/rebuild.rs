@@ -4,6 +4,7 @@
 use super::checkpoint::{Bounds, Checkpoint};
 use super::consume_queue::{Block, ConsumeQueue, Entry};
 use super::cursors::{Cursor, Room};
+use super::delay_table::KnownDelays;
 use super::index_arena::{BLOCK_HEAD, BlockHead, ENTRY, FoundBlock, IndexArena};
 use super::record::{Kind, Record};
 use super::report::LostMessages;
@@ -35,6 +36,7 @@ pub(crate) struct Rebuild {
     starts: Option<HashMap<Key, u64>>,
     /// Offsets whose messages a salvage has cut out.
     gaps: Vec<(Key, Range<u64>)>,
+    pub(crate) delays: KnownDelays,
 }
 
 /// Incarnation and number of a queue.
@@ -239,8 +241,9 @@ impl Rebuild {
         record: &Record<'_>,
     ) -> Result<std::result::Result<(), Misfit>> {
         self.last_store_ms = self.last_store_ms.max(record.store_ms());
+        self.delays.record(record);
         match record.kind() {
-            Kind::Filler => return Ok(Ok(())),
+            Kind::Filler | Kind::Delayed | Kind::Done => return Ok(Ok(())),
             Kind::Lost => {
                 self.cut_at = record.position();
                 return Ok(Ok(()));

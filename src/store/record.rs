@@ -12,6 +12,7 @@
 //! header are then mixed in, those last that depend on the record's place ([`Seal`]): all but those
 //! is done outside the append lock. The padding must be zero.
 
+use crate::properties::Properties;
 use crc32fast::Hasher;
 use std::ops::Range;
 
@@ -19,8 +20,10 @@ use std::ops::Range;
 pub(crate) const HEADER: usize = 64;
 /// Records start at multiples of this.
 pub(crate) const ALIGN: usize = 8;
+/// Bytes that the broker may add to the properties of a message which it stores once more.
+pub(crate) const MAX_ADDED: usize = 1024;
 /// Bytes that a record of the longest topic and properties adds to its body.
-pub(crate) const MAX_OVERHEAD: usize = HEADER + 255 + 32767 + ALIGN;
+pub(crate) const MAX_OVERHEAD: usize = HEADER + 255 + 32767 + MAX_ADDED + ALIGN;
 
 pub(super) const MAGIC: u8 = 0xB7;
 pub(super) const VERSION: u8 = 1;
@@ -37,6 +40,10 @@ pub(crate) enum Kind {
     Filler = 3,
     /// Covers what a salvage has cut out: messages are missing here.
     Lost = 4,
+    /// A message that waits to be due, in no queue: its topic and queue are those it will go to.
+    Delayed = 5,
+    /// What its origin names is done, and nothing takes its place.
+    Done = 6,
 }
 
 impl Kind {
@@ -46,6 +53,8 @@ impl Kind {
             2 => Some(Self::Topic),
             3 => Some(Self::Filler),
             4 => Some(Self::Lost),
+            5 => Some(Self::Delayed),
+            6 => Some(Self::Done),
             _ => None,
         }
     }
@@ -62,6 +71,8 @@ pub(crate) const CONTINUES: u8 = 1;
 pub(crate) const CONTINUED: u8 = 2;
 /// The message has keys.
 pub(crate) const KEYED: u8 = 4;
+/// The message was stored before: its properties begin with the id that it had then.
+pub(crate) const COPIED: u8 = 8;
 
 /// Where and when a record stands.
 #[derive(Clone, Copy, Debug)]
@@ -175,9 +186,14 @@ impl<'a> Record<'a> {
     }
 
     /// The position of the record that this one replaces; 0 for none.
-    #[cfg(all(test, not(loom)))]
     pub(crate) fn origin(&self) -> u64 {
         u64_at(self.bytes, 40)
+    }
+
+    /// The position of the first copy of the message.
+    pub(crate) fn first_position(&self) -> u64 {
+        let first = if self.has(COPIED) { Properties(self.properties()).first_id() } else { None };
+        first.unwrap_or_else(|| self.position())
     }
 
     fn age(&self) -> i32 {

@@ -8,6 +8,7 @@
 use super::checkpoint::{Checkpoint, clean_end, unmark_clean};
 use super::commit_log::{CommitLog, Opened, next_base_value};
 use super::cut;
+use super::delay_table::{DelayTable, KnownDelays};
 use super::files::{self, HEAD, IMPOSSIBLE, corrupt, io_error};
 use super::flushed_mark::{Flushed, FlushedMark};
 use super::groups::Groups;
@@ -51,6 +52,8 @@ pub(crate) struct Recovered {
     pub(crate) durable: u64,
     /// The position of the last checkpoint, if there is one.
     pub(crate) checkpoint: Option<u64>,
+    /// Which messages wait to be due.
+    pub(crate) delays: KnownDelays,
     pub(crate) report: RecoveryReport,
 }
 
@@ -78,6 +81,7 @@ pub(crate) fn recover(
     let mut report = RecoveryReport::new(Boot::of(&**storage, flushed), kept);
     let flushed = flushed.unwrap_or(Flushed { position: 0, attempted: u64::MAX, same_boot: false });
     let (topics, known_topics) = Topics::open(storage, store_id)?;
+    let known_delays = DelayTable::read(&**storage, store_id)?;
     let groups = Groups::open(storage, store_id)?;
     let offset_files = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.offset_files);
     if config.recovery == Recovery::Salvage {
@@ -138,6 +142,9 @@ pub(crate) fn recover(
     reading.start_over(&known_topics, known);
     let is_known = known.is_some();
     let checkpoint = checkpoint.unwrap_or_default();
+    let delays_as_of = checkpoint.delays_as_of;
+    // What it says of a later time than the checkpoint is in the log as well.
+    reading.rebuild.delays = if delays_as_of > 0 { known_delays } else { KnownDelays::default() };
     let mut end = match clean {
         Some(end) => reading.clean_end(end)?,
         None => reading.verify(checkpoint.position, flushed, known_end)?,
@@ -174,6 +181,7 @@ pub(crate) fn recover(
     let next_incarnation = reading.rebuild.next_incarnation().max(offsets.next_incarnation());
     reading.rebuild.free_unused(&arena);
     let position = end.position;
+    let delays = std::mem::take(&mut reading.rebuild.delays);
     let (log, found, sealed) = reading.into_log(end, known_end)?;
     report.cut(sealed);
     let lacking = lacking(&known_topics, &found);
@@ -192,6 +200,7 @@ pub(crate) fn recover(
         mark,
         durable,
         checkpoint,
+        delays,
         report,
     })
 }
@@ -294,6 +303,9 @@ impl Reading<'_> {
         clean: bool,
         end: &End,
     ) -> Result<std::result::Result<IndexArena, Misfit>> {
+        if !self.rebuild.delays.fits(checkpoint.delays_as_of, end.position) {
+            return Ok(Err(Misfit("the table of delays lacks what the checkpoint says")));
+        }
         let trust = match clean {
             true => Trust::Maxima(&checkpoint.bounds),
             false => Trust::Below(checkpoint.position),

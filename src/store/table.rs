@@ -55,6 +55,47 @@ impl Table {
         Ok(Self { storage, name, kind, store_id, file, lost, end, torn, look_at })
     }
 
+    /// Makes an empty table, in place of what is there.
+    pub(crate) fn create(
+        storage: &Arc<dyn Storage>,
+        name: &'static str,
+        kind: [u8; 4],
+        store_id: u64,
+    ) -> Result<Self> {
+        let head = Head::new(kind, store_id, 0, 0).encode();
+        replace(&**storage, name, &head).map_err(|e| io_error(&**storage, "create", name, e))?;
+        Self::reopen(storage, name, kind, store_id, head.len() as u64)
+    }
+
+    /// Goes on with a table whose sound entries are known to end at `end`.
+    pub(crate) fn reopen(
+        storage: &Arc<dyn Storage>,
+        name: &'static str,
+        kind: [u8; 4],
+        store_id: u64,
+        end: u64,
+    ) -> Result<Self> {
+        let file = storage.open(name).map_err(|e| io_error(&**storage, "open", name, e))?;
+        let storage = storage.clone();
+        let (file, lost, torn, look_at) = (Some(file), None, true, SMALL);
+        Ok(Self { storage, name, kind, store_id, file, lost, end, torn, look_at })
+    }
+
+    /// Gives the sound entries of a table to `entry`, up to the first one that is not; returns where
+    /// they end. The head is not looked at.
+    pub(crate) fn sound_entries(
+        store_id: u64,
+        bytes: &[u8],
+        mut entry: impl FnMut(&[u8]),
+    ) -> usize {
+        let mut at = HEAD.min(bytes.len());
+        while let Some(content) = sound_entry(store_id, &bytes[at..]) {
+            entry(content);
+            at += 8 + content.len();
+        }
+        at
+    }
+
     /// Gives every sound entry of a table to `entry`, oldest first, without changing anything; of
     /// a table that is not there, none.
     pub(crate) fn read(
@@ -83,11 +124,7 @@ impl Table {
         if head.store_id != store_id {
             return damaged(16, "the file belongs to another store");
         }
-        let mut at = HEAD;
-        while let Some(content) = sound_entry(store_id, &bytes[at..]) {
-            entry(content);
-            at += 8 + content.len();
-        }
+        let at = Self::sound_entries(store_id, bytes, entry);
         if (at + 1..bytes.len()).any(|later| sound_entry(store_id, &bytes[later..]).is_some()) {
             return damaged(at, "an entry in the middle fails its checksum");
         }
@@ -158,16 +195,29 @@ impl Table {
         if self.end < self.look_at {
             return Ok(());
         }
-        let head = Head::new(self.kind, self.store_id, 0, 0);
-        let mut bytes = head.encode().to_vec();
-        live().iter().for_each(|content| bytes.extend_from_slice(&encode(self.store_id, content)));
+        let bytes = self.image(&live());
         self.look_at = SMALL.max(2 * bytes.len() as u64);
-        if self.end < self.look_at {
-            return Ok(());
+        if self.end < self.look_at { Ok(()) } else { self.replace(&bytes) }
+    }
+
+    /// Makes these its entries, durably. See [`compact`](Self::compact) for what a failure leaves.
+    pub(crate) fn rewrite(&mut self, entries: &[Vec<u8>]) -> Result<()> {
+        let bytes = self.image(entries);
+        self.replace(&bytes)
+    }
+
+    fn image(&self, entries: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Head::new(self.kind, self.store_id, 0, 0).encode().to_vec();
+        for content in entries {
+            bytes.extend_from_slice(&encode(self.store_id, content));
         }
+        bytes
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> Result<()> {
         let failed = |action, source| io_error(&*self.storage, action, self.name, source);
         let (new, file) =
-            write_new(&*self.storage, self.name, &bytes).map_err(|e| failed("replace", e))?;
+            write_new(&*self.storage, self.name, bytes).map_err(|e| failed("replace", e))?;
         self.storage.rename(&new, self.name).map_err(|e| failed("replace", e))?;
         // From here on the old file has no name: what it got would be gone at the next open.
         (self.file, self.end, self.torn) = (Some(file), bytes.len() as u64, false);

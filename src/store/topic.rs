@@ -106,7 +106,7 @@ impl Topic {
     ///
     /// # Errors
     /// `NotPermitted`.
-    pub(super) fn check_open(&self, queue: &ConsumeQueue) -> Result<()> {
+    pub(crate) fn check_open(&self, queue: &ConsumeQueue) -> Result<()> {
         if self.generation_of(queue) > 0 { Ok(()) } else { Err(self.refuse("sent to")) }
     }
 

@@ -37,6 +37,8 @@ pub(crate) enum Rank {
     Grow,
     /// State of the flush in progress.
     Flush,
+    /// Which messages wait to be due: a record that changes it is appended under it.
+    Delays,
     /// The one lock under which records get their place. A leaf: nothing is taken inside.
     Append,
     /// Pending timers.

@@ -6,6 +6,7 @@ mod broadcast;
 mod browse;
 mod checkpoints;
 mod close;
+mod delays;
 mod driven;
 mod durability;
 mod files;

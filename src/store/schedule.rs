@@ -1,0 +1,267 @@
+//! Which messages wait to be due, and until when (docs/design.md, "Delays").
+//!
+//! Instants are read on the wall clock as it is. Durations are read on a steady clock, which nobody
+//! sets; what is stored of them is the wall time, so each counts by how far the wall clock was ahead
+//! of the steady one when it began. As clocks are set seldom, that is one number for all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// When a message is due, as its record and the table say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DueAt {
+    /// Wall time in milliseconds since 1970.
+    pub(crate) ms: u64,
+    /// What the wall clock says counts; otherwise it is the end of a duration.
+    pub(crate) instant: bool,
+}
+
+/// Later than any clock will say.
+pub(crate) const LATEST_MS: u64 = 1 << 62;
+const INSTANT: u64 = 1 << 63;
+
+impl DueAt {
+    /// Both in one word.
+    pub(crate) fn word(self) -> u64 {
+        self.ms.min(LATEST_MS) | if self.instant { INSTANT } else { 0 }
+    }
+
+    pub(crate) fn of_word(word: u64) -> Self {
+        Self { ms: word & !INSTANT, instant: word & INSTANT != 0 }
+    }
+}
+
+/// The present, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Now {
+    pub(crate) wall_ms: i64,
+    /// The wall time as it would be had nobody set the clock since the store was opened.
+    pub(crate) steady_ms: i64,
+}
+
+/// One message that waits: good for as long as it does, and as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) position: u64,
+    due: u64,
+    scale: Scale,
+}
+
+/// How a due time is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scale {
+    Wall,
+    /// On the steady clock, which the wall clock was so far ahead of.
+    Ahead(i64),
+    /// On the steady clock, and not what is stored, which is this word.
+    Moved(u64),
+}
+
+impl Scale {
+    /// Milliseconds from now on.
+    fn until(self, due: u64, now: Now) -> i64 {
+        let reading = match self {
+            Self::Wall => now.wall_ms,
+            Self::Ahead(ahead) => now.steady_ms + ahead,
+            Self::Moved(_) => now.steady_ms,
+        };
+        i64::try_from(due).unwrap_or(i64::MAX).saturating_sub(reading)
+    }
+}
+
+/// By due time and position.
+type Order = BTreeSet<(u64, u64)>;
+
+/// What has changed since the table was saved: a position, and a word or [`GONE`].
+pub(crate) type Change = (u64, u64);
+
+/// The word of a message that waits no more.
+pub(crate) const GONE: u64 = u64::MAX;
+
+/// All messages that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    instants: Order,
+    /// Durations, by how far the wall clock was ahead.
+    durations: Vec<(i64, Order)>,
+    /// By the steady time when they are due instead, and the position: the word that is stored.
+    moved: BTreeMap<(u64, u64), u64>,
+    /// In the order of the log.
+    unsaved: Vec<Change>,
+}
+
+impl Schedule {
+    /// Starts from what was stored, by position.
+    pub(crate) fn new(stored: impl Iterator<Item = Change> + Clone) -> Self {
+        let of = |instant| {
+            let due = stored.clone().map(|(position, word)| (DueAt::of_word(word), position));
+            due.filter(move |(due, _)| due.instant == instant).map(|(due, at)| (due.ms, at))
+        };
+        let durations: Order = of(false).collect();
+        let durations = if durations.is_empty() { Vec::new() } else { vec![(0, durations)] };
+        Self { instants: of(true).collect(), durations, ..Self::default() }
+    }
+
+    /// Adds a message; true if nothing of its kind is due before. The wall clock was `ahead` of the
+    /// steady one when it was sent.
+    pub(crate) fn add(&mut self, position: u64, due: DueAt, ahead: i64) -> bool {
+        self.unsaved.push((position, due.word()));
+        self.insert(position, due, ahead)
+    }
+
+    fn insert(&mut self, position: u64, due: DueAt, ahead: i64) -> bool {
+        let order = match due.instant {
+            true => &mut self.instants,
+            false => self.durations_of(ahead),
+        };
+        order.insert((due.ms, position));
+        order.first() == Some(&(due.ms, position))
+    }
+
+    fn durations_of(&mut self, ahead: i64) -> &mut Order {
+        let known = self.durations.iter().position(|(known, _)| *known == ahead);
+        let at = known.unwrap_or_else(|| {
+            self.durations.retain(|(_, order)| !order.is_empty());
+            self.durations.push((ahead, Order::new()));
+            self.durations.len() - 1
+        });
+        &mut self.durations[at].1
+    }
+
+    /// The message that is due first, or overdue most, and the milliseconds until then.
+    pub(crate) fn next(&self, now: Now) -> Option<(i64, Ticket)> {
+        let durations = self.durations.iter().map(|(ahead, order)| (Scale::Ahead(*ahead), order));
+        let orders = durations.chain([(Scale::Wall, &self.instants)]);
+        let firsts = orders.filter_map(|(scale, order)| {
+            let (due, position) = *order.first()?;
+            Some(Ticket { position, due, scale })
+        });
+        let moved = self.moved.first_key_value().map(|(&(due, position), word)| Ticket {
+            position,
+            due,
+            scale: Scale::Moved(*word),
+        });
+        let all = firsts.chain(moved).map(|ticket| (ticket.scale.until(ticket.due, now), ticket));
+        all.min_by_key(|(until, ticket)| (*until, ticket.position))
+    }
+
+    /// Whether the message waits still, and in the same way.
+    pub(crate) fn has(&self, ticket: &Ticket) -> bool {
+        let place = (ticket.due, ticket.position);
+        match ticket.scale {
+            Scale::Wall => self.instants.contains(&place),
+            Scale::Ahead(ahead) => self
+                .durations
+                .iter()
+                .any(|(known, order)| *known == ahead && order.contains(&place)),
+            Scale::Moved(word) => self.moved.get(&place) == Some(&word),
+        }
+    }
+
+    /// Takes a message out that waits.
+    pub(crate) fn remove(&mut self, ticket: &Ticket) {
+        if self.take(ticket) {
+            self.unsaved.push((ticket.position, GONE));
+        }
+    }
+
+    fn take(&mut self, ticket: &Ticket) -> bool {
+        let place = (ticket.due, ticket.position);
+        match ticket.scale {
+            Scale::Wall => self.instants.remove(&place),
+            Scale::Ahead(ahead) => self.durations_of(ahead).remove(&place),
+            Scale::Moved(_) => self.moved.remove(&place).is_some(),
+        }
+    }
+
+    /// Lets a message wait until a steady time, whatever is stored.
+    pub(crate) fn put_off(&mut self, ticket: &Ticket, steady_ms: i64) {
+        if self.take(ticket) {
+            let due = u64::try_from(steady_ms).unwrap_or(0);
+            self.moved.insert((due, ticket.position), ticket.word());
+        }
+    }
+
+    /// Its record stands at another position now.
+    pub(crate) fn relocate(&mut self, ticket: &Ticket, position: u64) {
+        if self.take(ticket) {
+            self.unsaved.extend([(ticket.position, GONE), (position, ticket.word())]);
+            let place = (ticket.due, position);
+            match ticket.scale {
+                Scale::Wall => _ = self.instants.insert(place),
+                Scale::Ahead(ahead) => _ = self.durations_of(ahead).insert(place),
+                Scale::Moved(word) => _ = self.moved.insert(place, word),
+            }
+        }
+    }
+
+    /// The message whose record at `position` says that it is `due`, if it waits. What waits until
+    /// another time than that is looked for one by one.
+    pub(crate) fn find(&self, position: u64, due: DueAt) -> Option<Ticket> {
+        let ticket = |scale| Ticket { position, due: due.ms, scale };
+        let scales = match due.instant {
+            true => vec![Scale::Wall],
+            false => self.durations.iter().map(|(ahead, _)| Scale::Ahead(*ahead)).collect(),
+        };
+        let stored = scales.into_iter().map(ticket).find(|ticket| self.has(ticket));
+        stored.or_else(|| self.moved().find(|ticket| ticket.position == position))
+    }
+
+    fn moved(&self) -> impl Iterator<Item = Ticket> {
+        self.moved.iter().map(|(&(due, position), word)| Ticket {
+            position,
+            due,
+            scale: Scale::Moved(*word),
+        })
+    }
+
+    /// All messages that wait, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Ticket> {
+        let durations = self.durations.iter().map(|(ahead, order)| (Scale::Ahead(*ahead), order));
+        let orders = durations.chain([(Scale::Wall, &self.instants)]);
+        let stored = orders.flat_map(|(scale, order)| {
+            order.iter().map(move |&(due, position)| Ticket { position, due, scale })
+        });
+        stored.chain(self.moved())
+    }
+
+    /// How far the wall clock was ahead when durations began that still run, if that is much the same.
+    pub(crate) fn near(&self, ahead: i64, tolerance_ms: i64) -> Option<i64> {
+        let known = self.durations.iter().map(|(known, _)| *known);
+        known
+            .min_by_key(|known| known.abs_diff(ahead))
+            .filter(|known| known.abs_diff(ahead) <= tolerance_ms.unsigned_abs())
+    }
+
+    /// How many messages wait.
+    pub(crate) fn len(&self) -> usize {
+        let durations = self.durations.iter().map(|(_, order)| order.len()).sum::<usize>();
+        self.instants.len() + durations + self.moved.len()
+    }
+
+    /// What has changed since it was saved.
+    pub(crate) fn unsaved(&self) -> &[Change] {
+        &self.unsaved
+    }
+
+    /// The first `count` changes are saved.
+    pub(crate) fn saved(&mut self, count: usize) {
+        self.unsaved.drain(..count);
+        self.unsaved.shrink_to(1024);
+    }
+}
+
+impl Ticket {
+    /// Whether it waits for an instant, so that the wall clock counts.
+    pub(crate) fn is_instant(&self) -> bool {
+        self.scale == Scale::Wall
+    }
+
+    /// What is stored of it.
+    pub(crate) fn word(&self) -> u64 {
+        match self.scale {
+            Scale::Wall => DueAt { ms: self.due, instant: true }.word(),
+            Scale::Ahead(_) => DueAt { ms: self.due, instant: false }.word(),
+            Scale::Moved(word) => word,
+        }
+    }
+}

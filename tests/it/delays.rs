@@ -1,0 +1,394 @@
+//! Messages that are delivered later.
+
+use crate::support::*;
+use rocklet::{
+    Broker, DelayLevels, DrivenClock, Error, Message, Permission, Receipt, Recovery, Retention,
+    TopicConfig,
+};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const NOW_MS: u64 = 1_700_000_000_000;
+const SEGMENT: u64 = 64 << 10;
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A broker that lives by a clock, which runs its background work, too.
+struct Timed {
+    broker: Broker,
+    dir: tempfile::TempDir,
+    clock: DrivenClock,
+}
+
+fn open(dir: &Path, clock: &DrivenClock) -> Broker {
+    Broker::builder(dir).segment_bytes(SEGMENT).clock(clock).open().unwrap()
+}
+
+fn timed() -> Timed {
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
+    let broker = open(dir.path(), &clock);
+    broker.create_topic("t", 1).unwrap();
+    Timed { broker, dir, clock }
+}
+
+impl Timed {
+    fn delay(&self, nth: u32, delay: Duration) -> Receipt {
+        self.broker.producer().send(&Message::new("t", body(nth)).delay(delay)).unwrap()
+    }
+
+    fn deliver_at(&self, nth: u32, ms: u64) -> Receipt {
+        let message = Message::new("t", body(nth)).deliver_at(at(ms));
+        self.broker.producer().send(&message).unwrap()
+    }
+
+    fn advance(&self, duration: Duration) {
+        self.clock.advance(duration);
+    }
+
+    /// The numbers of all messages in the topic, in the order in which they came.
+    fn arrived(&self) -> Vec<u32> {
+        self.broker.browse("t").unwrap().map(|found| number(&found.unwrap().delivery())).collect()
+    }
+
+    fn waiting(&self) -> usize {
+        self.broker.stats().delayed
+    }
+
+    fn reopen(self) -> Self {
+        let Self { broker, dir, clock } = self;
+        broker.close().unwrap();
+        drop(broker);
+        let broker = open(dir.path(), &clock);
+        assert!(broker.recovery_report().clean);
+        Self { broker, dir, clock }
+    }
+
+    /// Opens what a kill would leave now.
+    fn killed(&self) -> Self {
+        let dir = copy_of(self.dir.path());
+        let clock = DrivenClock::with_steps(self.clock.wall_ms(), 2);
+        let broker = open(dir.path(), &clock);
+        Self { broker, dir, clock }
+    }
+}
+
+fn at(ms: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(ms)
+}
+
+#[test]
+fn delay_2_a_message_comes_when_its_delay_is_over_and_not_before() {
+    let scene = timed();
+    let receipt = scene.delay(1, 10 * SECOND);
+    assert_eq!((receipt.queue, receipt.offset), (0, u64::MAX));
+    assert_eq!((scene.arrived(), scene.waiting()), (vec![], 1));
+    scene.advance(10 * SECOND - Duration::from_millis(1));
+    assert_eq!(scene.arrived(), []);
+    scene.advance(Duration::from_millis(1));
+    assert_eq!((scene.arrived(), scene.waiting()), (vec![1], 0));
+    scene.advance(HOUR);
+    assert_eq!(scene.arrived(), [1]);
+}
+
+#[test]
+fn delay_5_what_comes_is_the_message_that_was_sent() {
+    let scene = timed();
+    let message = Message::new("t", b"body").tag("paid").key("a").key("b").flag(7);
+    let message = message.property("x", "1").born_ms(NOW_MS - 5).delay(SECOND);
+    let receipt = scene.broker.producer().send(&message).unwrap();
+    scene.advance(SECOND);
+    let mut found = scene.broker.browse("t").unwrap();
+    let found = found.next().unwrap().unwrap();
+    let found = found.delivery();
+    assert_eq!(found.id(), receipt.id);
+    assert!(found.position() > receipt.position);
+    assert_eq!((found.topic(), found.body(), found.tag()), ("t", &b"body"[..], Some("paid")));
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(found.properties().collect::<Vec<_>>(), [("x", "1")]);
+    assert_eq!((found.flag(), found.born_ms(), found.attempt()), (7, NOW_MS - 5, 0));
+    assert_eq!((found.offset(), found.store_ms()), (0, NOW_MS + 1000));
+    let by_key = scene.broker.find_by_key("t", "b", 0..=u64::MAX, 10).unwrap();
+    assert_eq!(by_key.iter().map(|found| found.id()).collect::<Vec<_>>(), [receipt.id]);
+}
+
+#[test]
+fn delay_4_messages_come_in_the_order_in_which_they_are_due() {
+    let scene = timed();
+    for (nth, seconds) in [30, 10, 20, 10, 0].into_iter().enumerate() {
+        scene.delay(nth as u32, seconds * SECOND);
+    }
+    scene.deliver_at(5, NOW_MS + 15_000);
+    scene.deliver_at(6, NOW_MS - 1);
+    scene.advance(HOUR);
+    assert_eq!(scene.arrived(), [4, 6, 1, 3, 5, 2, 0]);
+}
+
+/// (DELAY-12)
+#[test]
+fn delay_7_what_waits_survives_a_close_and_a_kill_and_comes_once() {
+    let mut scene = timed();
+    for nth in 0..20 {
+        scene.delay(nth, (nth + 1) * SECOND);
+    }
+    scene.advance(5 * SECOND);
+    let killed = scene.killed();
+    assert_eq!((killed.arrived(), killed.waiting()), ((0..5).collect(), 15));
+    killed.advance(HOUR);
+    assert_eq!(killed.arrived(), (0..20).collect::<Vec<_>>());
+    for round in 1..4 {
+        scene = scene.reopen();
+        assert_eq!(scene.waiting() as u32, 20 - 5 * round);
+        scene.advance(5 * SECOND);
+        assert_eq!(scene.killed().waiting() as u32, 15 - 5 * round);
+    }
+    assert_eq!(scene.arrived(), (0..20).collect::<Vec<_>>());
+    assert!(scene.broker.verify().unwrap().is_sound());
+}
+
+#[test]
+fn delay_7_the_log_alone_tells_what_waits() {
+    let scene = timed();
+    let cancelled = scene.delay(9, HOUR);
+    for nth in 0..6 {
+        scene.delay(nth, (nth + 1) * SECOND);
+    }
+    scene.advance(3 * SECOND);
+    scene.broker.cancel(cancelled.id).unwrap();
+    let scene = scene.reopen();
+    scene.broker.close().unwrap();
+    let path = scene.dir.path();
+    for damage in 0..3 {
+        let copy = copy_of(path);
+        let table = copy.path().join("meta/delays");
+        match damage {
+            0 => std::fs::remove_file(&table).unwrap(),
+            1 => std::fs::write(&table, vec![0; 100]).unwrap(),
+            _ => {
+                let bytes = std::fs::read(&table).unwrap();
+                std::fs::write(&table, &bytes[..bytes.len() - 1]).unwrap();
+            }
+        }
+        let clock = DrivenClock::with_steps(scene.clock.wall_ms(), 1);
+        let builder = || Broker::builder(copy.path()).segment_bytes(SEGMENT).clock(&clock);
+        let salvage = if damage == 2 { Recovery::Salvage } else { Recovery::Strict };
+        let broker = builder().recovery(salvage).open().unwrap();
+        assert!(broker.recovery_report().index_rebuilt.is_some());
+        let (dir, clock) = (copy, clock.clone());
+        let found = Timed { broker, dir, clock };
+        assert_eq!((found.arrived(), found.waiting()), (vec![0, 1, 2], 3));
+        let found = found.reopen();
+        found.advance(HOUR);
+        assert_eq!(found.arrived(), [0, 1, 2, 3, 4, 5]);
+    }
+}
+
+#[test]
+fn delay_cancel_a_message_that_waits_is_cancelled_once_and_for_good() {
+    let scene = timed();
+    let ids: Vec<_> = (0..4).map(|nth| scene.delay(nth, (nth + 1) * SECOND).id).collect();
+    let at_once = send_to(&scene.broker, "t", 0, 9).id;
+    scene.advance(SECOND);
+    let cancel = |id| scene.broker.cancel(id).unwrap();
+    assert!(!cancel(ids[0]), "it has come");
+    assert!(!cancel(at_once) && !cancel("0".repeat(32).parse().unwrap()));
+    assert!(cancel(ids[2]) && !cancel(ids[2]));
+    assert_eq!(scene.waiting(), 2);
+    let killed = scene.killed();
+    let scene = scene.reopen();
+    assert!(!scene.broker.cancel(ids[2]).unwrap());
+    assert!(scene.broker.cancel(ids[3]).unwrap());
+    for (scene, expected) in [(killed, vec![9, 0, 1, 3]), (scene, vec![9, 0, 1])] {
+        scene.advance(HOUR);
+        assert_eq!(scene.arrived(), expected);
+    }
+}
+
+#[test]
+fn delay_10_nonsense_is_refused_before_anything_is_stored() {
+    let scene = timed();
+    let producer = scene.broker.producer();
+    let year = 366 * 24 * HOUR;
+    let message = || Message::new("t", b"x");
+    for far in [
+        message().delay(year + SECOND),
+        message().delay(Duration::MAX),
+        message().deliver_at(at(NOW_MS) + year + SECOND),
+    ] {
+        assert!(matches!(producer.send(&far), Err(Error::DelayTooLong { .. })), "{far:?}");
+    }
+    let batch = [message(), message().delay(SECOND)];
+    assert!(matches!(producer.send_batch(&batch), Err(Error::Batch { .. })));
+    producer.send_batch(&[message(), message().delay(Duration::ZERO)]).unwrap();
+    let system = Message::new("SCHEDULE_TOPIC_XXXX", b"x").delay(SECOND);
+    assert!(matches!(producer.send(&system), Err(Error::Name { .. })));
+    assert_eq!((scene.waiting(), stored(&scene.broker, "t")), (0, 2));
+    assert_eq!(scene.broker.topics(), ["t"]);
+}
+
+/// (STORE-10)
+#[test]
+fn delay_1_levels_are_those_of_the_table() {
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
+    let levels = DelayLevels::parse("5s 1m").unwrap();
+    let builder = Broker::builder(dir.path()).segment_bytes(SEGMENT).clock(&clock);
+    let broker = builder.delay_levels(levels).open().unwrap();
+    broker.create_topic("t", 1).unwrap();
+    let scene = Timed { broker, dir, clock };
+    for (nth, level) in [(0, 0), (1, 1), (2, 2), (3, 18)] {
+        // A level comes before a duration.
+        let message = Message::new("t", body(nth)).delay_level(level);
+        let message = if level > 0 { message.delay(HOUR) } else { message };
+        scene.broker.producer().send(&message).unwrap();
+    }
+    assert_eq!(scene.arrived(), [0]);
+    scene.advance(5 * SECOND);
+    assert_eq!(scene.arrived(), [0, 1]);
+    scene.advance(55 * SECOND);
+    assert_eq!(scene.arrived(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_message_goes_with_its_topic_and_that_is_counted() {
+    let scene = timed();
+    scene.broker.create_topic("gone", 1).unwrap();
+    let producer = scene.broker.producer();
+    for topic in ["gone", "t"] {
+        producer.send(&Message::new(topic, body(1)).delay(SECOND)).unwrap();
+    }
+    scene.broker.delete_topic("gone").unwrap();
+    scene.broker.create_topic("gone", 1).unwrap();
+    scene.advance(SECOND);
+    assert_eq!((scene.arrived(), stored(&scene.broker, "gone")), (vec![1], 0));
+    let stats = scene.broker.stats();
+    assert_eq!((stats.delayed, stats.dropped_delays, stats.failed_delays), (0, 1, 0));
+    assert_eq!(scene.killed().waiting(), 0);
+}
+
+#[test]
+fn a_queue_that_was_given_up_has_another_one_in_its_place() {
+    let scene = timed();
+    scene.broker.update_topic("t", 4).unwrap();
+    let message = Message::new("t", body(1)).queue(3).delay(SECOND);
+    scene.broker.producer().send(&message).unwrap();
+    scene.broker.update_topic("t", 1).unwrap();
+    scene.advance(SECOND);
+    assert_eq!(scene.arrived(), [1]);
+}
+
+#[test]
+fn b_135_one_that_cannot_be_stored_holds_up_nobody_and_nothing_comes_twice() {
+    let scene = timed();
+    let shut = TopicConfig::new(1).permission(Permission::ReadOnly);
+    scene.broker.create_topic("shut", 1).unwrap();
+    for nth in 0..10 {
+        let topic = if nth == 6 { "shut" } else { "t" };
+        let message = Message::new(topic, body(nth)).delay(SECOND);
+        scene.broker.producer().send(&message).unwrap();
+    }
+    scene.broker.update_topic("shut", shut).unwrap();
+    scene.advance(2 * SECOND);
+    let others = [0, 1, 2, 3, 4, 5, 7, 8, 9];
+    assert_eq!((scene.arrived(), scene.waiting()), (others.to_vec(), 1));
+    assert_eq!(scene.broker.stats().failed_delays, 2);
+    assert_eq!(scene.killed().waiting(), 1);
+    scene.broker.update_topic("shut", 1).unwrap();
+    scene.advance(SECOND);
+    assert_eq!((scene.arrived(), stored(&scene.broker, "shut")), (others.to_vec(), 1));
+}
+
+#[test]
+fn b_136_a_duration_lasts_as_long_whatever_the_wall_clock_is_set_to() {
+    for hours in [-1, 1] {
+        let scene = timed();
+        scene.delay(1, 10 * SECOND);
+        scene.advance(5 * SECOND);
+        scene.clock.set_wall_ms(NOW_MS.saturating_add_signed(hours * 3_600_000));
+        scene.delay(2, 10 * SECOND);
+        let id = scene.delay(3, 10 * SECOND).id;
+        scene.advance(5 * SECOND - Duration::from_millis(1));
+        assert_eq!(scene.arrived(), []);
+        scene.advance(Duration::from_millis(1));
+        assert_eq!(scene.arrived(), [1]);
+        assert!(scene.broker.cancel(id).unwrap());
+        scene.advance(5 * SECOND);
+        assert_eq!(scene.arrived(), [1, 2]);
+        let mut found = scene.broker.browse("t").unwrap();
+        let mut stored = || found.next().unwrap().unwrap().delivery().store_ms();
+        assert!(stored() <= stored(), "store times never decrease");
+    }
+}
+
+#[test]
+fn b_136_a_clock_that_is_set_while_closed_lengthens_no_duration() {
+    for hours in [-1, 1] {
+        let scene = timed();
+        scene.delay(1, 10 * SECOND);
+        scene.deliver_at(2, NOW_MS + 10_000);
+        scene.clock.set_wall_ms(NOW_MS.saturating_add_signed(hours * 3_600_000));
+        let scene = scene.reopen();
+        scene.delay(3, 10 * SECOND);
+        if hours > 0 {
+            scene.advance(Duration::ZERO);
+            assert_eq!(scene.arrived(), [1, 2]);
+        }
+        scene.advance(10 * SECOND - Duration::from_millis(1));
+        assert_eq!(scene.arrived(), if hours > 0 { vec![1, 2] } else { vec![] });
+        scene.advance(Duration::from_millis(1));
+        assert_eq!(scene.arrived(), if hours > 0 { vec![1, 2, 3] } else { vec![1, 3] });
+        scene.advance(HOUR);
+        assert_eq!(scene.arrived().len(), 3, "an instant is one of the wall clock");
+    }
+}
+
+#[test]
+fn b_136_a_wall_clock_that_is_set_forward_is_noticed_within_a_minute() {
+    let scene = timed();
+    scene.deliver_at(1, NOW_MS + 3_600_000);
+    scene.advance(SECOND);
+    scene.clock.set_wall_ms(NOW_MS + 3_600_000);
+    scene.advance(60 * SECOND);
+    assert_eq!(scene.arrived(), [1]);
+    scene.deliver_at(2, scene.clock.wall_ms() + 10_000);
+    scene.clock.set_wall_ms(NOW_MS);
+    scene.advance(HOUR);
+    assert_eq!(scene.arrived(), [1]);
+    scene.advance(2 * HOUR);
+    assert_eq!(scene.arrived(), [1, 2]);
+}
+
+/// (DELAY-8)
+#[test]
+fn b_137_what_waits_outlives_the_files_of_the_log() {
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
+    let retention = Retention::none().age(60 * SECOND);
+    let build = |dir: &Path| {
+        let builder = Broker::builder(dir).segment_bytes(SEGMENT).clock(&clock);
+        builder.retention(retention.clone()).open().unwrap()
+    };
+    let broker = build(dir.path());
+    broker.create_topic("t", 1).unwrap();
+    broker.create_topic("filling", 1).unwrap();
+    let scene = Timed { broker, dir, clock: clock.clone() };
+    let ids: Vec<_> = (0..10).map(|nth| scene.delay(nth, 300 * SECOND).id).collect();
+    let first = ids[0].position();
+    for _ in 0..4 {
+        for _ in 0..8 {
+            scene.broker.producer().send(&Message::new("filling", vec![0; 20_000])).unwrap();
+        }
+        scene.advance(61 * SECOND);
+    }
+    assert!(scene.broker.stats().log_start > first, "nothing was dropped");
+    assert_eq!((scene.arrived(), scene.waiting()), (vec![], 10));
+    assert!(scene.broker.cancel(ids[3]).unwrap(), "by the id of its first record");
+    assert!(!scene.broker.cancel(ids[3]).unwrap());
+    scene.broker.close().unwrap();
+    let Timed { broker, dir, .. } = scene;
+    drop(broker);
+    let scene = Timed { broker: build(dir.path()), dir, clock: clock.clone() };
+    assert!(scene.broker.cancel(ids[5]).unwrap());
+    scene.advance(HOUR);
+    assert_eq!(scene.arrived(), [0, 1, 2, 4, 6, 7, 8, 9]);
+    let found: Vec<_> = scene.broker.browse("t").unwrap().collect();
+    assert_eq!(found[0].as_ref().unwrap().delivery().id(), ids[0]);
+    assert!(scene.broker.verify().unwrap().is_sound());
+}
