@@ -36,6 +36,7 @@
 //! | look without consuming | [`Broker::browse`], [`Broker::find_by_key`], [`Broker::message`], [`Broker::offset_at`] |
 //! | read from another process | [`Reader`] |
 //! | manage topics and groups | [`TopicConfig`], [`Broker::create_topic`], [`GroupSettings`], [`Broker::reset_offsets`] |
+//! | watch | [`Broker::stats`], [`Broker::topic_stats`], [`Broker::group_progress`], [`Broker::group_rates`], [`PushConsumer::running_info`] |
 //! | bound the log | [`Retention`], [`BrokerBuilder::max_log_bytes`], [`AtLimit`] |
 //! | check, copy and mend | [`Broker::verify`], [`Broker::backup`], [`BrokerBuilder::repair`], [`Recovery`] |
 //!
@@ -93,7 +94,8 @@ pub use broker::assign::{
 };
 pub use broker::filter::Filter;
 pub use broker::{
-    Broker, BrokerBuilder, Browse, GroupSettings, Mode, PullStats, ResetTo, Start, Stats,
+    Broker, BrokerBuilder, Browse, GroupProgress, GroupSettings, Mode, PullStats, QueueProgress,
+    QueueStats, Rates, ResetTo, Start, Stats, TopicStats, Window,
 };
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
@@ -101,7 +103,7 @@ pub use consumer::{
     ConsumerBuilder, IntoOrderlyOutcome, IntoOutcome, Listener, NextTurn, OffsetStore,
     OrderlyListener, OrderlyOutcome, Outcome, Pause, Pull, PullConsumer, PullConsumerBuilder,
     PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn, PushConsumer,
-    PushConsumerBuilder, PushSettings, QueuesChanged, ScheduleSettings,
+    PushConsumerBuilder, PushSettings, QueueInfo, QueuesChanged, RunningInfo, ScheduleSettings,
 };
 pub use delay::DelayLevels;
 pub use error::{Error, Result};
@@ -116,7 +118,7 @@ pub use storage::{Change, Crash, Fate, FaultPlan, SimulatedStorage, StorageCall,
 pub use store::{
     AtLimit, Boot, Damage, Deliveries, DeliveriesIter, Delivery, DetachedDelivery, Edge, Fault,
     Flush, LostMessages, LoweredOffset, Recovery, RecoveryReport, Retention, RetentionStats,
-    Verification, Verify,
+    Verification, Verify, Volume,
 };
 pub use topic_config::{Permission, TopicConfig};
 

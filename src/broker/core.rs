@@ -171,6 +171,11 @@ impl Core {
         self.groups.lock().values().cloned().collect()
     }
 
+    /// A group that has had a consumer since the broker was opened.
+    pub(crate) fn running_group(&self, name: &str) -> Option<Arc<Group>> {
+        self.groups.lock().get(name).cloned()
+    }
+
     /// A consumer name that nobody has in this process's broker.
     pub(crate) fn new_name(&self) -> String {
         format!("consumer-{}", self.named.fetch_add(1, Ordering::Relaxed) + 1)

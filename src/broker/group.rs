@@ -13,6 +13,7 @@ pub(crate) use state::{Kind, Subscription};
 use super::filter::Filter;
 use super::group_settings::GroupSettings;
 use super::lease::{Lease, Leases};
+use super::meter::Meter;
 use super::mode::Mode;
 use super::pull_stats::PullCounters;
 use super::start::Start;
@@ -21,6 +22,7 @@ use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey, Store};
 use crate::sync::{Alarm, Arc, Mutex, Rank, Swap};
 use state::{Joined, Seat, State};
+use std::collections::BTreeMap;
 
 /// A member as its group sees it. Called with the group's lock held: it only notes what it is
 /// told, and works on it elsewhere.
@@ -46,7 +48,13 @@ pub(crate) struct Owned {
     pub(crate) filter: Filter,
     /// Of who consumes it in order with others.
     pub(crate) lease: Option<Lease>,
+    /// Where what is done with it is counted.
+    pub(crate) meter: Arc<Meter>,
 }
+
+/// Who has a queue, or in broadcasting a member's own share of it; and whether that is to be given
+/// back.
+pub(crate) type OwnedBy = BTreeMap<(QueueId, Option<String>), (String, bool)>;
 
 /// A consumer group.
 pub(crate) struct Group {
@@ -123,6 +131,7 @@ impl Group {
         };
         let mut state = self.state.lock();
         state.check(&self.name, name, &subscription)?;
+        state.meters.retain(|topic, _| subscription.topics.contains_key(topic));
         let replaced = state.subscription.replace(subscription);
         state.members.insert(name.to_owned(), Joined { handle: member, number });
         state.generation += 1;
@@ -190,6 +199,7 @@ impl Group {
         let Some(filter) = subscription.topics.remove(topic) else {
             return Err(Error::NotSubscribed { group: self.name.clone(), topic: topic.to_owned() });
         };
+        state.meters.remove(topic);
         state.generation += 1;
         drop(state);
         self.rebalance();
@@ -327,6 +337,32 @@ impl Group {
     pub(crate) fn subscribes(&self, topic: &str) -> bool {
         let state = self.state.lock();
         state.subscription.as_ref().is_some_and(|s| s.topics.contains_key(topic))
+    }
+
+    /// What the members subscribe to; nothing without members.
+    pub(crate) fn subscriptions(&self) -> BTreeMap<String, Filter> {
+        let state = self.state.lock();
+        state.subscription.as_ref().map(|running| running.topics.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn owners(&self) -> OwnedBy {
+        let state = self.state.lock();
+        let owned = state.owners.iter().map(|(seat, owner)| {
+            let Seat { queue, member } = seat.clone();
+            ((queue, member), (owner.member.clone(), owner.draining))
+        });
+        owned.collect()
+    }
+
+    /// Where what is done with a topic is counted.
+    pub(crate) fn meter(&self, topic: &str) -> Arc<Meter> {
+        self.state.lock().meter(topic, self.store.clock())
+    }
+
+    /// Where the members count what they do, by topic.
+    pub(crate) fn meters(&self) -> Vec<(String, Arc<Meter>)> {
+        let state = self.state.lock();
+        state.meters.iter().map(|(topic, meter)| (topic.clone(), meter.clone())).collect()
     }
 
     /// How many members there are.

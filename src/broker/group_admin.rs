@@ -188,7 +188,7 @@ impl Broker {
 }
 
 impl Core {
-    fn known_group(&self, name: &str) -> Result<u32> {
+    pub(super) fn known_group(&self, name: &str) -> Result<u32> {
         let number = self.store.groups.find(name);
         number.ok_or_else(|| Error::NoSuchGroup { group: name.to_owned() })
     }

@@ -88,7 +88,7 @@ impl Broker {
 }
 
 /// The range with both its ends in it; `None` if nothing is in it.
-fn inclusive(range: &impl RangeBounds<u64>) -> Option<RangeInclusive<u64>> {
+pub(super) fn inclusive(range: &impl RangeBounds<u64>) -> Option<RangeInclusive<u64>> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,
         Bound::Excluded(before) => before.checked_add(1)?,

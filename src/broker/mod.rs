@@ -3,7 +3,8 @@
 //! ```text
 //! handle builder topics         the open directory, as users hold it
 //! stats pull_stats              what it does, in numbers
-//! look_up browse                what is stored in it, on no group's account
+//! group_progress meter samples  how far groups have come, and how fast
+//! look_up browse topic_stats    what is stored in it, on no group's account
 //! core background               what they share: store, hold table, timer, groups, threads
 //! group assign start mode lease who owns which queue
 //! group_settings group_admin    what operators decide about groups
@@ -20,11 +21,13 @@ mod delay;
 pub(crate) mod filter;
 pub(crate) mod group;
 mod group_admin;
+mod group_progress;
 mod group_settings;
 mod handle;
 pub(crate) mod hold;
 pub(crate) mod lease;
 mod look_up;
+pub(crate) mod meter;
 mod mode;
 pub(crate) mod process_queue;
 pub(crate) mod pull_stats;
@@ -32,20 +35,26 @@ pub(crate) mod readers;
 #[cfg(feature = "testing")]
 pub(crate) mod replayed_queue;
 pub(crate) mod run;
+mod samples;
 mod start;
 mod stats;
 #[cfg(all(test, not(loom)))]
 mod tests;
 pub(crate) mod timer;
+mod topic_stats;
 mod topics;
 pub(crate) mod write;
 
 pub use browse::Browse;
 pub use builder::BrokerBuilder;
 pub use group_admin::ResetTo;
+pub use group_progress::{GroupProgress, QueueProgress};
 pub use group_settings::GroupSettings;
 pub use handle::Broker;
+pub use meter::Rates;
 pub use mode::Mode;
 pub use pull_stats::PullStats;
+pub use samples::Window;
 pub use start::Start;
 pub use stats::Stats;
+pub use topic_stats::{QueueStats, TopicStats};

@@ -56,6 +56,20 @@ pub(crate) struct InFlight {
     pub(crate) span: u64,
 }
 
+/// A window as operators see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) low: u64,
+    /// Where reading goes on.
+    pub(crate) next: u64,
+    /// The lowest and the highest unfinished offset.
+    pub(crate) ends: Option<(u64, u64)>,
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+    pub(crate) waiting: usize,
+    pub(crate) revoked: bool,
+}
+
 impl<M> ProcessQueue<M> {
     /// A window that begins at `offset`.
     pub(crate) fn new(offset: u64) -> Self {
@@ -258,6 +272,22 @@ impl<M> ProcessQueue<M> {
         }
     }
 
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let window = self.state.lock();
+        let at = |index: usize| window.low + index as u64;
+        let lowest = window.finished.iter().position(|finished| !finished);
+        let highest = window.finished.iter().rposition(|finished| !finished);
+        Snapshot {
+            low: window.low,
+            next: at(window.finished.len()),
+            ends: lowest.map(at).zip(highest.map(at)),
+            messages: window.unfinished,
+            bytes: window.bytes,
+            waiting: window.waiting,
+            revoked: window.revoked,
+        }
+    }
+
     pub(crate) fn is_revoked(&self) -> bool {
         self.state.lock().revoked
     }
@@ -395,6 +425,32 @@ mod tests {
         assert_eq!(queue.revoke(), Progress { commit: Some(7), drained: true });
         assert_eq!(queue.revoke(), Progress::default());
         assert_eq!(queue.low(), 7);
+    }
+
+    #[test]
+    fn ops_3_a_snapshot_tells_what_is_in_flight() {
+        let queue = ProcessQueue::new(5);
+        let empty = queue.snapshot();
+        assert_eq!((empty.low, empty.next, empty.ends, empty.messages), (5, 5, None, 0));
+        let run = run(&[5, 6, 8, 9]);
+        assert!(queue.register(&run, 12));
+        (0..4).for_each(|_| assert!(run.claims().claim().is_some()));
+        queue.finish(5, 10);
+        queue.finish(9, 10);
+        let expected = Snapshot {
+            low: 6,
+            next: 12,
+            ends: Some((6, 8)),
+            messages: 2,
+            bytes: 20,
+            waiting: 0,
+            revoked: false,
+        };
+        assert_eq!(queue.snapshot(), expected);
+        queue.wait_for_retry();
+        queue.revoke();
+        let ended = queue.snapshot();
+        assert_eq!((ended.waiting, ended.revoked), (1, true));
     }
 
     #[test]

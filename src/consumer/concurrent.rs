@@ -8,6 +8,7 @@
 
 mod failure;
 mod in_order;
+mod info;
 mod progress;
 mod reading;
 mod stop;
@@ -25,6 +26,7 @@ use crate::broker::core::{Core, thread_error};
 use crate::broker::group::{Group, Kind, Member, Owned};
 use crate::broker::hold::Waiter;
 use crate::broker::run::{Place, Run};
+use crate::clock::Moment;
 use crate::error::Result;
 use crate::queue_id::QueueId;
 use crate::store::Delivery;
@@ -41,6 +43,7 @@ pub(super) struct Service {
     group: Arc<Group>,
     name: String,
     mode: Mode,
+    started: Moment,
     handler: Handler,
     settings: PushSettings,
     work: Sender<Work>,
@@ -76,6 +79,7 @@ impl Service {
             group: group.clone(),
             name: name.to_owned(),
             mode: plan.mode,
+            started: plan.broker.core().clock().moment(),
             handler: handler.clone(),
             settings,
             work,
@@ -196,7 +200,10 @@ impl Service {
         let offset = delivery.offset();
         let counters = &self.core.counters;
         let Handler::Each(listener) = &self.handler else { return };
+        let began = self.core.clock().moment();
         let answer = contain(|| listener.consume(delivery));
+        let consumed = usize::from(matches!(answer, Ok(Outcome::Success)));
+        self.note_call(queue, began, consumed, 1 - consumed);
         if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
             counters.late.fetch_add(1, Ordering::Relaxed);
             return;
@@ -214,6 +221,13 @@ impl Service {
             }
         };
         self.failed(queue, delivery, &reason);
+    }
+
+    /// Counts a call of the listener that has just ended.
+    fn note_call(&self, queue: &OwnedQueue, began: Moment, consumed: usize, failed: usize) {
+        let now = self.core.clock().moment();
+        queue.owned.meter.count_call(consumed, failed, now.since(began), now);
+        queue.last_call.note(now);
     }
 
     fn note_change(&self, queue: &QueueId) {

@@ -14,6 +14,7 @@ mod pull;
 mod push;
 mod push_settings;
 mod queue_changes;
+mod running_info;
 mod schedule;
 mod unsettled;
 
@@ -25,4 +26,5 @@ pub use pull::{Pull, PullConsumer, PullConsumerBuilder, PullSettings, PullStatus
 pub use push::PushConsumer;
 pub use push_settings::{PushConsumerBuilder, PushSettings};
 pub use queue_changes::QueuesChanged;
+pub use running_info::{QueueInfo, RunningInfo};
 pub use schedule::{NextTurn, PullSchedule, PullScheduleBuilder, PullTurn, ScheduleSettings};

@@ -8,6 +8,7 @@ use crate::broker::process_queue::ProcessQueue;
 use crate::broker::run::Run;
 use crate::clock::Moment;
 use crate::store::{Deliveries, DetachedDelivery, Store};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, Rank, Weak};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(super) struct OwnedQueue {
     /// Of a queue that is consumed in order: only who has its pull request uses it.
     pub(super) unsettled: Mutex<Unsettled>,
     pub(super) reads: Reads,
+    pub(super) last_call: LastCall,
     pub(super) myself: Weak<Self>,
     store: Arc<Store>,
     service: Weak<Service>,
@@ -59,6 +61,7 @@ impl OwnedQueue {
             failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
             unsettled: Mutex::new(Rank::ProcessQueue, Unsettled::default()),
             reads: Reads::new(service.core.clock().moment()),
+            last_call: LastCall::new(service.core.clock().moment()),
             myself: myself.clone(),
             store: service.core.store.clone(),
             service: service.myself.clone(),
@@ -88,26 +91,56 @@ impl Waiter for OwnedQueue {
 /// When a queue was read last (PQ-11).
 #[derive(Debug)]
 pub(super) struct Reads {
-    /// `None` while its pull request is held, which counts as reading.
-    last: Mutex<Option<Moment>>,
+    /// And whether its pull request is held, which counts as reading.
+    last: Mutex<(Moment, bool)>,
 }
 
 impl Reads {
     fn new(now: Moment) -> Self {
-        Self { last: Mutex::new(Rank::ProcessQueue, Some(now)) }
+        Self { last: Mutex::new(Rank::ProcessQueue, (now, false)) }
     }
 
     pub(super) fn note(&self, now: Moment) {
-        *self.last.lock() = Some(now);
+        *self.last.lock() = (now, false);
     }
 
     pub(super) fn hold(&self) {
-        *self.last.lock() = None;
+        self.last.lock().1 = true;
+    }
+
+    /// When it was read last, and whether the next read is held.
+    pub(super) fn last(&self) -> (Moment, bool) {
+        *self.last.lock()
     }
 
     /// Whether the last one is longer ago than `age`.
     pub(super) fn are_older(&self, age: Duration, now: Moment) -> bool {
-        self.last.lock().is_some_and(|last| now.since(last) > age)
+        let (last, held) = self.last();
+        !held && now.since(last) > age
+    }
+}
+
+/// When the listener returned last, without a lock: it is noted for every message.
+#[derive(Debug)]
+pub(super) struct LastCall {
+    since: Moment,
+    /// Nanoseconds after that, and one more; 0 if it never did.
+    nanos: AtomicU64,
+}
+
+impl LastCall {
+    fn new(now: Moment) -> Self {
+        Self { since: now, nanos: AtomicU64::new(0) }
+    }
+
+    pub(super) fn note(&self, now: Moment) {
+        let nanos = u64::try_from(now.since(self.since).as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.store(nanos.saturating_add(1), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> Option<Moment> {
+        let nanos = self.nanos.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(self.since.plus(Duration::from_nanos(nanos)))
     }
 }
 

@@ -7,6 +7,7 @@ use super::orderly::{IntoOrderlyOutcome, OneByOne, OrderlyListener};
 use super::outcome::{IntoOutcome, Listener};
 use super::phase::Phase;
 use super::push_settings::{PushConsumerBuilder, PushSettings};
+use super::running_info::RunningInfo;
 use crate::broker::Broker;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
@@ -188,6 +189,25 @@ impl PushConsumer {
     #[must_use]
     pub fn last_failure(&self) -> Option<String> {
         self.service("fail").ok()?.last_failure()
+    }
+
+    /// What it is doing, queue by queue, with which settings.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// broker.create_topic("orders", 2)?;
+    /// let consumer = broker.push_consumer("audit").subscribe("orders", "paid")?.start(|_| ())?;
+    /// let info = consumer.running_info()?;
+    /// assert_eq!((info.queues.len(), info.queues[0].messages), (2, 0));
+    /// assert_eq!(info.subscriptions["orders"].to_string(), "paid");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `State` if it does not run.
+    pub fn running_info(&self) -> Result<RunningInfo> {
+        self.service("be looked at").map(|service| service.info())
     }
 
     /// Subscribes the whole group to another topic, or to another part of one: all members at

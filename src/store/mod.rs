@@ -87,7 +87,7 @@ pub(crate) use retention::Kept;
 pub use retention::{AtLimit, Retention, RetentionStats};
 pub(crate) use schedule::Ticket;
 pub(crate) use tail::Appended;
-pub use time_search::Edge;
+pub use time_search::{Edge, Volume};
 pub(crate) use topic::Topic;
 pub(crate) use topic_event::Shape;
 

@@ -6,6 +6,7 @@ use super::consume_queue::ConsumeQueue;
 use super::files::corrupt;
 use super::record::Kind;
 use crate::error::{Error, Result};
+use std::ops::{AddAssign, RangeInclusive};
 
 /// Which message around a moment is meant, also where many have the same time (STORE-35).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +17,23 @@ pub enum Edge {
     /// The last message that was stored at the time or before; the first stored message if there
     /// is none.
     AtOrBefore,
+}
+
+/// How much was stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Volume {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes that they take in the log, with everything that belongs to them.
+    pub bytes: u64,
+}
+
+impl AddAssign for Volume {
+    fn add_assign(&mut self, more: Self) {
+        self.messages += more.messages;
+        self.bytes += more.bytes;
+    }
 }
 
 impl Store {
@@ -49,6 +67,27 @@ impl Store {
         };
         let damaged = |reason| corrupt(&*self.storage, &file.name(), entry.position, reason);
         record.map(|record| record.store_ms()).map_err(damaged)
+    }
+
+    /// What is stored in `queue` of those times.
+    ///
+    /// # Errors
+    /// `Corrupt` if a record cannot be read.
+    pub(crate) fn volume(
+        &self,
+        queue: &ConsumeQueue,
+        times: &RangeInclusive<u64>,
+    ) -> Result<Volume> {
+        let first = self.first_not(queue, |stored| stored < *times.start())?;
+        let end = self.first_not(queue, |stored| stored <= *times.end())?;
+        let mut volume = Volume::default();
+        queue.scan(first..end, |_, entry| {
+            if !entry.is_lost() {
+                volume += Volume { messages: 1, bytes: entry.length.into() };
+            }
+            true
+        });
+        Ok(volume)
     }
 
     /// The first offset whose store time is not `early`; the end of the queue if all are.

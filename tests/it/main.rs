@@ -21,6 +21,7 @@ mod limits;
 mod look_up;
 mod offset_admin;
 mod offsets;
+mod operations;
 mod orderly;
 mod own_offsets;
 mod placement;

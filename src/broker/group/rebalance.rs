@@ -168,7 +168,8 @@ impl Group {
         let (member, index) = (name, queue.clone());
         let owner = Owner { member, handle: handle.clone(), queue: index, key, draining, anew };
         state.owners.insert(seat.clone(), owner);
-        handle.assign(Owned { id, queue, key, filter, lease }, offset);
+        let meter = state.meter(id.topic(), self.store.clock());
+        handle.assign(Owned { id, queue, key, filter, lease, meter }, offset);
     }
 
     /// Stores where consuming begins in every queue in which `number` has no offset (REB-11).

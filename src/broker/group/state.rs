@@ -3,7 +3,9 @@
 use super::Member;
 use crate::broker::assign::{AssignStrategy, Assignment, LabelledQueue};
 use crate::broker::filter::Filter;
+use crate::broker::meter::Meter;
 use crate::broker::mode::Mode;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey};
@@ -24,6 +26,7 @@ pub(super) struct State {
     pub(super) left: HashMap<OffsetKey, u64>,
     /// Where the next owners go on instead: these offsets are frozen in the store.
     pub(super) resets: HashMap<OffsetKey, u64>,
+    pub(super) meters: BTreeMap<String, Arc<Meter>>,
     pub(super) generation: u64,
     pub(super) failures: u64,
     pub(super) unbalanced: bool,
@@ -122,6 +125,12 @@ pub(super) struct Owner {
 }
 
 impl State {
+    /// Where what is done with a topic is counted.
+    pub(super) fn meter(&mut self, topic: &str, clock: &Clock) -> Arc<Meter> {
+        let meter = || Arc::new(Meter::new(clock.moment()));
+        self.meters.entry(topic.to_owned()).or_insert_with(meter).clone()
+    }
+
     pub(super) fn knows(&self, name: &str) -> bool {
         self.members.contains_key(name) || self.owners.values().any(|owner| owner.member == name)
     }

@@ -112,6 +112,7 @@ impl Service {
     ) -> Turn {
         let (messages, places) = (messages(queue, run, batch.clone()), &run.places()[batch]);
         let (counters, count) = (&self.core.counters, messages.len() as u64);
+        let began = self.core.clock().moment();
         let called = match messages.is_empty() {
             true => Ok(OrderlyOutcome::Success),
             false => contain(|| listener.consume(&messages)),
@@ -125,6 +126,12 @@ impl Service {
             OrderlyOutcome::Suspend(Pause::because(format!("the listener panicked: {panic}")))
         });
         let manual = self.settings.manual_commit;
+        let (consumed, failed) = match &outcome {
+            OrderlyOutcome::Suspend(_) => (0, messages.len()),
+            OrderlyOutcome::Rollback(_) if manual => (0, 0),
+            _ => (messages.len(), 0),
+        };
+        self.note_call(queue, began, consumed, failed);
         let done = match outcome {
             OrderlyOutcome::Suspend(pause) => {
                 counters.failed.fetch_add(count, Ordering::Relaxed);

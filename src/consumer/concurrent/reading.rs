@@ -40,6 +40,7 @@ impl Service {
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
+        let began = self.core.clock().moment();
         let fetch = match self.core.fetch(index, *next, batch, RUN_BYTES, filter) {
             Ok(fetch) => fetch,
             Err(error) => {
@@ -71,12 +72,15 @@ impl Service {
     /// Hands what was found to the workers, and the pull request on.
     fn take_over(&self, request: PullRequest, fetch: Fetch, began: Moment) {
         let pulls = &self.group.pulls;
-        let took = self.core.clock().moment().since(began);
+        let now = self.core.clock().moment();
+        let took = now.since(began);
         pulls.found.add(1);
         pulls.found_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         pulls.messages.add(fetch.messages.len() as u64);
         let place = |m: Delivery<'_>| Place { offset: m.offset(), size: m.body().len() };
-        let places = fetch.messages.iter().map(place).collect();
+        let places: Vec<_> = fetch.messages.iter().map(place).collect();
+        let bytes = places.iter().map(|place| place.size).sum();
+        request.queue.owned.meter.count_read(places.len(), bytes, took, now);
         let run = Arc::new(Run::new(fetch.messages, places, 1));
         let queue = request.queue;
         if !queue.window.register(&run, fetch.next) {

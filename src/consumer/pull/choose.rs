@@ -59,6 +59,7 @@ impl PullMember {
         let (topic, queue) = self.core.queue(id)?;
         topic.check_readable()?;
         let key = self.group.key(self.mode, &self.name, &queue)?;
-        Ok(Owned { id: id.clone(), queue, key, filter: filter.clone(), lease: None })
+        let (meter, filter) = (self.group.meter(id.topic()), filter.clone());
+        Ok(Owned { id: id.clone(), queue, key, filter, lease: None, meter })
     }
 }

@@ -104,6 +104,7 @@ impl PullMember {
             };
             drop(queues);
             let wanted = most - read.messages.len();
+            let began = self.core.clock().moment();
             let fetch = self.core.fetch(&owned.queue, from, wanted, MOST_BYTES, &owned.filter)?;
             let mut queues = self.queues.lock();
             let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
@@ -111,6 +112,10 @@ impl PullMember {
             let Some(cursor) = held.filter(|cursor| cursor.next == from) else { return Ok(()) };
             match fetch.status {
                 FetchStatus::Found => {
+                    let now = self.core.clock().moment();
+                    let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
+                    let count = fetch.messages.len();
+                    owned.meter.count_read(count, bytes, now.since(began), now);
                     read.messages.append(&fetch.messages);
                     cursor.go_on(fetch.next);
                 }
