@@ -1,9 +1,10 @@
 //! What is measured, against whom, and how many messages that takes.
 
 use std::fmt;
+use std::time::Duration;
 
-use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet, Sync};
-use Work::{Append, Durable, Read, Relay, Send, SendHeard};
+use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet, Sleep, Sync};
+use Work::{Append, Durable, Listen, Read, Relay, Send, SendHeard};
 
 /// Bytes that the log of one run takes up, at most.
 const VOLUME: u64 = 512 << 20;
@@ -15,6 +16,9 @@ const GRAIN: u64 = 2048;
 const SYNCS: u64 = 2048;
 /// Messages a second where the pace is given.
 pub(crate) const PACE: u64 = 20_000;
+/// Consumers of one thread each where listeners are slow, and how long each call takes them.
+pub(crate) const LISTENERS: u16 = 4;
+pub(crate) const SLOW: Duration = Duration::from_millis(5);
 /// Until the send has returned, then until the consumer has it, in microseconds.
 const TIMES: &[&str] = &["p50", "p99", "p99.9", "p50 seen", "p99 seen", "p99.9 seen"];
 
@@ -28,6 +32,8 @@ pub(crate) enum Work {
     Read,
     /// One producer, one group, until the offset after the last message is committed.
     Relay,
+    /// [`LISTENERS`] consumers of one group whose listeners take [`SLOW`] each.
+    Listen,
     /// One producer sends at [`PACE`]: how long after its due time does each send return?
     Send,
     /// The same with a consumer that falls asleep in between: and how long until it has it?
@@ -47,6 +53,8 @@ pub(crate) enum Contender {
     Memory,
     /// A thread that waits in `park`.
     Park,
+    /// As many threads that sleep as there are slow listeners.
+    Sleep,
     /// A write and a sync for each message, into blocks that are there.
     Sync,
 }
@@ -88,6 +96,7 @@ pub(crate) fn all() -> Vec<Case> {
     }
     cases.push(Case::new(Read, 1024, &[khata, commitlog, crc, copy]));
     cases.extend([256, 1024].map(|size| Case::new(Relay, size, &[khata, commitlog, Channel])));
+    cases.push(Case { queues: LISTENERS, ..Case::new(Listen, 256, &[Sleep]) });
     cases.push(Case::new(Send, 256, &[Memory]));
     cases.push(Case::new(SendHeard, 256, &[Channel, Park]));
     cases
@@ -115,6 +124,8 @@ impl Case {
                 most.next_multiple_of(GRAIN)
             }
             Durable => (SYNCS * self.waiting()).min(32 << 10) / divisor,
+            // A second or two, and not much less: the last listener ends alone.
+            Listen => (1600 / divisor).max(400),
             Send | SendHeard => 3 * PACE / divisor,
         }
     }
@@ -131,7 +142,7 @@ impl Case {
     /// The units of what a run measures; of rates more is better, of times less.
     pub(crate) fn units(&self) -> &'static [&'static str] {
         match self.work {
-            Append | Durable | Read | Relay => &["msg/s"],
+            Append | Durable | Read | Relay | Listen => &["msg/s"],
             Send => &TIMES[..3],
             SendHeard => TIMES,
         }
@@ -149,6 +160,7 @@ impl fmt::Display for Case {
             Durable => write!(f, "durable {size} B, {}P", self.producers)?,
             Read => write!(f, "pull read {size} B")?,
             Relay => write!(f, "end to end {size} B, 1P+1C")?,
+            Listen => write!(f, "listeners of 5 ms {size} B, 1P+{LISTENERS}C")?,
             Send => write!(f, "send latency {size} B, {PACE}/s")?,
             SendHeard => write!(f, "send latency {size} B, {PACE}/s, 1C")?,
         }
@@ -172,6 +184,7 @@ impl fmt::Display for Contender {
             Channel => "crossbeam-channel (memory)",
             Memory => "limit: clock and memcpy",
             Park => "limit: park and unpark",
+            Sleep => "limit: threads that sleep",
             Sync => "one thread: write + fdatasync",
         })
     }

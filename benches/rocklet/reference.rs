@@ -12,7 +12,7 @@ use crossbeam::channel;
 use hdrhistogram::Histogram;
 
 use crate::Fallible;
-use crate::cases::{Case, PACE};
+use crate::cases::{Case, LISTENERS, PACE, SLOW};
 use crate::payload::{Check, Payload};
 
 /// Messages in the channel: the producer seldom waits, and they stay in the cache.
@@ -58,6 +58,22 @@ pub(crate) fn write_and_sync(case: &Case, messages: u64, dir: &Path) -> Fallible
     }
     check.finish(messages)?;
     Ok(vec![messages as f64 / seconds])
+}
+
+/// The most that slow listeners can do: threads that take the next number and sleep.
+pub(crate) fn sleep(messages: u64) -> Fallible<Vec<f64>> {
+    let next = AtomicU64::new(0);
+    let began = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..LISTENERS {
+            scope.spawn(|| {
+                while next.fetch_add(1, Ordering::Relaxed) < messages {
+                    thread::sleep(SLOW);
+                }
+            });
+        }
+    });
+    Ok(vec![messages as f64 / began.elapsed().as_secs_f64()])
 }
 
 /// The receiver falls asleep between two messages, so that most sends have to wake it.

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use rocklet::{
     Broker, Delivery, Filter, Flush, Message, PendingSend, Producer, PullStatus, PushConsumer,
-    QueueId,
 };
 
 use crate::Fallible;
-use crate::cases::{Case, Work};
+use crate::cases::{Case, LISTENERS, SLOW, Work};
 use crate::payload::{Check, Payload};
 use crate::reference::{Arrivals, Pace};
 
@@ -79,6 +78,29 @@ pub(crate) fn relay(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64>
     until_committed(messages, &broker)?;
     let seconds = began.elapsed().as_secs_f64();
     consumer.shutdown();
+    check.finish(messages)?;
+    broker.close()?;
+    Ok(vec![messages as f64 / seconds])
+}
+
+/// One producer and a group whose listeners sleep, until all is committed.
+pub(crate) fn listen_slowly(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64>> {
+    let broker = open(case, dir)?;
+    let check = Arc::new(Check::new(case.size, case.queues.into()));
+    let consumers: Vec<_> = (0..LISTENERS)
+        .map(|_| {
+            let listener = Arc::clone(&check);
+            listen(&broker, move |delivery| {
+                listener.see(delivery.body());
+                thread::sleep(SLOW);
+            })
+        })
+        .collect::<Fallible<_>>()?;
+    let began = Instant::now();
+    produce(case, &broker.producer(), 0, messages)?;
+    until_committed(messages, &broker)?;
+    let seconds = began.elapsed().as_secs_f64();
+    consumers.iter().for_each(PushConsumer::shutdown);
     check.finish(messages)?;
     broker.close()?;
     Ok(vec![messages as f64 / seconds])
@@ -192,12 +214,13 @@ fn pull_all(case: &Case, messages: u64, broker: &Broker) -> Fallible<()> {
 }
 
 fn until_committed(messages: u64, broker: &Broker) -> Fallible<()> {
-    let (queue, deadline) = (QueueId::new(TOPIC, 0), Instant::now() + PATIENCE);
+    let (queues, deadline) = (broker.queues(TOPIC)?, Instant::now() + PATIENCE);
     loop {
-        match broker.committed(GROUP, &queue)? {
-            Some(offset) if offset == messages => return Ok(()),
+        let offsets = queues.iter().map(|queue| Ok(broker.committed(GROUP, queue)?.unwrap_or(0)));
+        match offsets.sum::<Fallible<u64>>()? {
+            committed if committed == messages => return Ok(()),
             committed if Instant::now() > deadline => {
-                return Err(format!("verification: committed {committed:?} of {messages}").into());
+                return Err(format!("verification: committed {committed} of {messages}").into());
             }
             _ => thread::sleep(Duration::from_micros(50)),
         }
