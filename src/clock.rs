@@ -12,9 +12,10 @@ mod driven;
 pub use driven::DrivenClock;
 
 use crate::sync::Signal;
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 /// A source of time; clones share it.
 #[derive(Clone)]
@@ -25,7 +26,7 @@ pub(crate) struct Clock {
 #[derive(Clone)]
 enum Source {
     System {
-        start: Instant,
+        start: Duration,
     },
     #[cfg(any(test, feature = "testing"))]
     Driven(DrivenClock),
@@ -34,19 +35,14 @@ enum Source {
 impl Clock {
     /// The clocks of the system.
     pub(crate) fn system() -> Self {
-        Self { source: Source::System { start: Instant::now() } }
+        Self { source: Source::System { start: read(ClockId::Monotonic) } }
     }
 
     /// Wall time in milliseconds since 1970, at most one scheduler tick (4 to 10 ms) behind, for
     /// a few nanoseconds: what the append path can afford.
     pub(crate) fn coarse_wall_ms(&self) -> u64 {
         match &self.source {
-            Source::System { .. } => {
-                let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-                let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-                let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
-                seconds * 1000 + nanos / 1_000_000
-            }
+            Source::System { .. } => read(ClockId::RealtimeCoarse).as_millis() as u64,
             #[cfg(any(test, feature = "testing"))]
             Source::Driven(clock) => clock.wall_ms(),
         }
@@ -55,10 +51,7 @@ impl Clock {
     /// Wall time in milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> u64 {
         match &self.source {
-            Source::System { .. } => {
-                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-            }
+            Source::System { .. } => read(ClockId::Realtime).as_millis() as u64,
             #[cfg(any(test, feature = "testing"))]
             Source::Driven(clock) => clock.wall_ms(),
         }
@@ -67,10 +60,36 @@ impl Clock {
     /// The current moment on the monotonic scale.
     pub(crate) fn moment(&self) -> Moment {
         match &self.source {
-            Source::System { start } => Moment { since_start: start.elapsed() },
+            Source::System { start } => Moment::after(*start, ClockId::Monotonic),
             #[cfg(any(test, feature = "testing"))]
             Source::Driven(clock) => clock.moment(),
         }
+    }
+
+    /// The same, at most one scheduler tick behind, for a few nanoseconds: for who looks at the clock
+    /// before and after every message.
+    #[inline]
+    fn coarse_moment(&self) -> Moment {
+        match &self.source {
+            Source::System { start } => Moment::after(*start, ClockId::MonotonicCoarse),
+            #[cfg(any(test, feature = "testing"))]
+            Source::Driven(clock) => clock.moment(),
+        }
+    }
+
+    /// Now on both scales, coarsely.
+    #[inline]
+    pub(crate) fn tick(&self) -> Tick {
+        Tick { moment: self.coarse_moment(), wall_ms: self.coarse_wall_ms() }
+    }
+
+    /// Now, when it was `last` not long ago: within one tick of the scheduler the wall time need not
+    /// be asked for again.
+    #[inline]
+    pub(crate) fn next_tick(&self, last: Tick) -> Tick {
+        let moment = self.coarse_moment();
+        let same = moment == last.moment;
+        Tick { moment, wall_ms: if same { last.wall_ms } else { self.coarse_wall_ms() } }
     }
 
     /// How long a thread may really sleep for `deadline`: `None` when only the driver of the
@@ -138,6 +157,13 @@ impl fmt::Debug for Clock {
     }
 }
 
+/// The same point on both scales.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tick {
+    pub(crate) moment: Moment,
+    pub(crate) wall_ms: u64,
+}
+
 /// A point on the monotonic scale of one clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
@@ -145,6 +171,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    #[inline]
+    fn after(start: Duration, clock: ClockId) -> Self {
+        Self { since_start: read(clock).saturating_sub(start) }
+    }
+
     pub(crate) fn plus(self, duration: Duration) -> Self {
         Self { since_start: self.since_start.saturating_add(duration) }
     }
@@ -163,6 +194,14 @@ impl Moment {
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.since_start.saturating_sub(earlier.since_start)
     }
+}
+
+/// What a clock of the system says.
+#[inline]
+fn read(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    let (seconds, nanos) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(seconds.unwrap_or(0), nanos.unwrap_or(0))
 }
 
 /// A thread that a simulation knows of.
@@ -193,6 +232,18 @@ pub(crate) trait Work: fmt::Debug + Send + Sync {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_coarse_clock_is_behind_the_precise_one_by_little() {
+        let clock = Clock::system();
+        let mut last = clock.coarse_moment();
+        for _ in 0..1000 {
+            let (before, coarse, after) = (clock.moment(), clock.coarse_moment(), clock.moment());
+            assert!(last <= coarse && coarse <= after);
+            assert!(before.since(coarse) <= Duration::from_secs(1), "a tick is far less");
+            last = coarse;
+        }
+    }
 
     #[test]
     fn a_wait_on_a_driven_clock_ends_when_the_clock_passes_the_deadline() {

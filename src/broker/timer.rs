@@ -3,8 +3,7 @@
 
 use crate::clock::{Clock, Moment};
 use crate::sync::{Alarm, Mutex, Rank};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 type Action = Box<dyn FnOnce() + Send>;
@@ -17,18 +16,19 @@ pub(crate) struct Timer {
     alarm: Alarm,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    pending: BinaryHeap<Reverse<Entry>>,
+    pending: BTreeMap<Appointment, Action>,
     scheduled: u64,
     stopped: bool,
 }
 
-struct Entry {
+/// Names a pending action, so that it can be [cancelled](Timer::cancel).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Appointment {
     due: Moment,
-    // Entries of one moment keep the order in which they were scheduled.
+    // Those of one moment keep the order in which they were made.
     nth: u64,
-    action: Action,
 }
 
 impl Timer {
@@ -39,19 +39,31 @@ impl Timer {
     /// Runs `action` on the timer's thread once `delay` has passed, unless the broker closes
     /// before. It must be short: others wait behind it.
     pub(crate) fn after(&self, delay: Duration, action: impl FnOnce() + Send + 'static) {
-        let due = self.clock.moment().plus(delay);
+        self.at(self.clock.moment().plus(delay), action);
+    }
+
+    /// The same, at a moment.
+    pub(crate) fn at(&self, due: Moment, action: impl FnOnce() + Send + 'static) -> Appointment {
         let mut state = self.state.lock();
+        let appointment = Appointment { due, nth: state.scheduled };
         if state.stopped {
-            return;
+            return appointment;
         }
-        let nth = state.scheduled;
         state.scheduled += 1;
-        let earliest = state.pending.peek().is_none_or(|Reverse(first)| due < first.due);
-        state.pending.push(Reverse(Entry { due, nth, action: Box::new(action) }));
+        let earliest = state.next().is_none_or(|next| due < next);
+        state.pending.insert(appointment, Box::new(action));
         drop(state);
         if earliest {
             self.alarm.ring();
         }
+        appointment
+    }
+
+    /// Forgets an action, if it is still pending.
+    pub(crate) fn cancel(&self, appointment: Appointment) {
+        let forgotten = self.state.lock().pending.remove(&appointment);
+        // What it holds goes with no lock held.
+        drop(forgotten);
     }
 
     /// Runs what is due; says when the next action is.
@@ -59,13 +71,13 @@ impl Timer {
         loop {
             let now = self.clock.moment();
             let mut state = self.state.lock();
-            let due = state.pending.peek().map(|Reverse(first)| first.due);
+            let due = state.next();
             if due.is_none_or(|due| due > now) {
                 return due;
             }
-            let action = state.pending.pop().map(|Reverse(entry)| entry.action);
+            let action = state.pending.pop_first();
             drop(state);
-            action.into_iter().for_each(|action| action());
+            action.into_iter().for_each(|(_, action)| action());
         }
     }
 
@@ -85,29 +97,15 @@ impl Timer {
     }
 }
 
-impl std::fmt::Debug for Entry {
+impl State {
+    fn next(&self) -> Option<Moment> {
+        self.pending.first_key_value().map(|(next, _)| next.due)
+    }
+}
+
+impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Entry").field("due", &self.due).finish_non_exhaustive()
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Entry {}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.due, self.nth).cmp(&(other.due, other.nth))
+        f.debug_struct("State").field("pending", &self.pending.len()).finish_non_exhaustive()
     }
 }
 
@@ -133,6 +131,13 @@ mod tests {
         assert_eq!(run_after(10_000), (vec!["a"], true));
         assert_eq!(run_after(9_999), (vec![], true));
         assert_eq!(run_after(60_000), (vec!["b", "b2", "c"], false));
+        let soon = driven.clock().moment().plus(Duration::from_secs(1));
+        let (cancelled, kept) = (sender.clone(), sender);
+        let cancelled = timer.at(soon, move || cancelled.send("cancelled").unwrap());
+        timer.at(soon, move || kept.send("kept").unwrap());
+        timer.cancel(cancelled);
+        assert_eq!(run_after(1000), (vec!["kept"], false));
+        timer.cancel(cancelled);
         timer.after(Duration::from_secs(1), || unreachable!());
         timer.stop();
         assert_eq!(run_after(2_000), (vec![], false));
