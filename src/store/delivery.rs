@@ -9,6 +9,7 @@ use crate::queue_id::QueueId;
 use crate::sync::Counted;
 use smallvec::SmallVec;
 use std::fmt;
+use std::ops::Range;
 
 /// Messages that were read together.
 ///
@@ -17,8 +18,23 @@ use std::fmt;
 #[derive(Clone)]
 pub struct Deliveries {
     store_id: u64,
-    files: SmallVec<[Counted<LogFile>; 2]>,
+    /// Of all of them, as [`Delivery::retries`].
+    retries: u32,
+    /// What the queue that is being read had in it.
+    stored: Stored,
+    parts: SmallVec<[Part; 2]>,
     places: Vec<(u32, u64)>,
+}
+
+/// The smallest offset of a queue and the next one to be given, when it was read; both 0 if it was
+/// not.
+type Stored = (u64, u64);
+
+/// Messages of one file that were read in one go.
+#[derive(Clone)]
+struct Part {
+    file: Counted<LogFile>,
+    stored: Stored,
 }
 
 impl Deliveries {
@@ -27,23 +43,29 @@ impl Deliveries {
     }
 
     pub(crate) fn with_capacity(store_id: u64, messages: usize) -> Self {
-        Self { store_id, files: SmallVec::new(), places: Vec::with_capacity(messages) }
+        let (parts, places) = (SmallVec::new(), Vec::with_capacity(messages));
+        Self { store_id, retries: 0, stored: (0, 0), parts, places }
+    }
+
+    /// Notes what the queue had in it from which messages are about to be added.
+    pub(crate) fn note_stored(&mut self, min: u64, max: u64) {
+        self.stored = (min, max);
     }
 
     /// Adds the message at `position`, which has been parsed there before.
     #[inline]
     pub(crate) fn push(&mut self, file: &Counted<LogFile>, position: u64) {
-        if !self.files.last().is_some_and(|last| Counted::ptr_eq(last, file)) {
-            self.files.push(file.clone());
+        if !self.parts.last().is_some_and(|last| Counted::ptr_eq(&last.file, file)) {
+            self.parts.push(Part { file: file.clone(), stored: self.stored });
         }
-        self.places.push((self.files.len() as u32 - 1, position));
+        self.places.push((self.parts.len() as u32 - 1, position));
     }
 
     /// Adds the messages of `others` behind its own.
     pub(crate) fn append(&mut self, others: &Self) {
-        let shift = self.files.len() as u32;
-        self.files.extend(others.files.iter().cloned());
-        self.places.extend(others.places.iter().map(|(file, at)| (file + shift, *at)));
+        let shift = self.parts.len() as u32;
+        self.parts.extend(others.parts.iter().cloned());
+        self.places.extend(others.places.iter().map(|(part, at)| (part + shift, *at)));
     }
 
     /// The number of messages.
@@ -62,10 +84,11 @@ impl Deliveries {
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> Option<Delivery<'_>> {
-        let (file, position) = *self.places.get(index)?;
-        let file = self.files.get(file as usize)?;
+        let (part, position) = *self.places.get(index)?;
+        let Part { file, stored } = self.parts.get(part as usize)?;
         let record = file.record(position).ok()?;
-        Some(Delivery::new(record, file, self.store_id))
+        let delivery = Delivery::new(record, file, self.store_id);
+        Some(Delivery { stored: *stored, retries: self.retries, ..delivery })
     }
 
     /// The messages in order.
@@ -120,13 +143,23 @@ pub struct Delivery<'a> {
     record: Record<'a>,
     file: &'a Counted<LogFile>,
     store_id: u64,
+    /// Attempts that the record does not count.
     retries: u32,
+    stored: Stored,
+    /// 0 outside of listeners.
+    started_ms: u64,
 }
 
 impl<'a> Delivery<'a> {
     #[inline]
     pub(crate) fn new(record: Record<'a>, file: &'a Counted<LogFile>, store_id: u64) -> Self {
-        Self { record, file, store_id, retries: 0 }
+        Self { record, file, store_id, retries: 0, stored: (0, 0), started_ms: 0 }
+    }
+
+    /// The same message for a listener that is called now.
+    #[inline]
+    pub(crate) fn begin(self, started_ms: u64) -> Self {
+        Self { started_ms, ..self }
     }
 
     #[inline]
@@ -234,6 +267,22 @@ impl<'a> Delivery<'a> {
         u32::from(self.record.reconsumed()) + self.retries
     }
 
+    /// The offsets of its queue when the message was read: the first one that was stored, and, as
+    /// the end, the next one to be given. `None` if it was looked up and not read from its queue
+    /// (PULL-10).
+    #[must_use]
+    pub fn stored_offsets(&self) -> Option<Range<u64>> {
+        let (min, max) = self.stored;
+        (max > 0).then_some(min..max)
+    }
+
+    /// When the listener was called that has the message, in milliseconds since 1970; `None` outside
+    /// of listeners (CONC-3).
+    #[must_use]
+    pub fn consume_start_ms(&self) -> Option<u64> {
+        (self.started_ms > 0).then_some(self.started_ms)
+    }
+
     /// A message with the same topic, content and options, to be sent again or kept.
     pub fn to_message(&self) -> Message<'static> {
         let mut message = Message::new(self.topic().to_owned(), self.body().to_vec());
@@ -252,9 +301,9 @@ impl<'a> Delivery<'a> {
     /// A delivery that lives on its own: it keeps the log file alive, still without a copy.
     #[must_use]
     pub fn detach(&self) -> DetachedDelivery {
-        let Self { file, store_id, retries, record } = self;
+        let Self { file, store_id, retries, record, stored, .. } = self;
         DetachedDelivery {
-            file: (*file).clone(),
+            part: Part { file: (*file).clone(), stored: *stored },
             position: record.position(),
             store_id: *store_id,
             retries: *retries,
@@ -285,7 +334,7 @@ impl fmt::Debug for Delivery<'_> {
 /// A received message that owns what it looks at.
 #[derive(Clone)]
 pub struct DetachedDelivery {
-    file: Counted<LogFile>,
+    part: Part,
     position: u64,
     store_id: u64,
     retries: u32,
@@ -298,8 +347,21 @@ impl DetachedDelivery {
     /// Never in practice: the record was read before, and committed bytes do not change.
     #[must_use]
     pub fn delivery(&self) -> Delivery<'_> {
-        let record = self.file.record(self.position).expect("a record that was read before");
-        Delivery { record, file: &self.file, store_id: self.store_id, retries: self.retries }
+        let Part { file, stored } = &self.part;
+        let record = file.record(self.position).expect("a record that was read before");
+        let delivery = Delivery::new(record, file, self.store_id);
+        Delivery { stored: *stored, retries: self.retries, ..delivery }
+    }
+}
+
+impl From<DetachedDelivery> for Deliveries {
+    /// That message alone.
+    fn from(message: DetachedDelivery) -> Self {
+        let DetachedDelivery { part, position, store_id, retries } = message;
+        let mut alone = Self { retries, ..Self::with_capacity(store_id, 1) };
+        alone.parts.push(part);
+        alone.places.push((0, position));
+        alone
     }
 }
 

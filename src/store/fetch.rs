@@ -104,6 +104,7 @@ impl CommitLog {
         }
         let expected = max_messages.min(SCAN).min((max - offset) as usize);
         let mut messages = Deliveries::with_capacity(self.store_id, expected);
+        messages.note_stored(min, max);
         // Looked up after `max`: the file of every record below it is in the list by then.
         let files = self.files();
         let mut file: Option<&Counted<LogFile>> = None;

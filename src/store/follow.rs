@@ -160,6 +160,7 @@ impl Follower {
         let queue = self.queues.get(&key).unwrap_or(&nothing);
         let (min, max) = (queue.min, queue.max());
         let mut messages = Deliveries::none(self.store_id);
+        messages.note_stored(min, max);
         let (status, mut next) = match offset {
             _ if max == 0 => (FetchStatus::Empty, 0),
             _ if offset < min => (FetchStatus::TooSmall, min),
