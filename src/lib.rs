@@ -100,10 +100,12 @@ pub use broker::{
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;
 pub use consumer::{
-    ConsumerBuilder, IntoOrderlyOutcome, IntoOutcome, Listener, NextTurn, OffsetStore,
+    Batch, BatchIter, BatchListener, BatchOutcome, ConsumeHook, Consumed, ConsumerBuilder,
+    IntoBatchOutcome, IntoOrderlyOutcome, IntoOutcome, Listener, NextTurn, OffsetStore,
     OrderlyListener, OrderlyOutcome, Outcome, Pause, Pull, PullConsumer, PullConsumerBuilder,
     PullSchedule, PullScheduleBuilder, PullSettings, PullStatus, PullTurn, PushConsumer,
-    PushConsumerBuilder, PushSettings, QueueInfo, QueuesChanged, RunningInfo, ScheduleSettings,
+    PushConsumerBuilder, PushSettings, QueueInfo, QueuesChanged, ReturnType, RunningInfo,
+    ScheduleSettings,
 };
 pub use delay::DelayLevels;
 pub use error::{Error, Result};

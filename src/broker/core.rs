@@ -59,6 +59,8 @@ pub(crate) struct Counters {
     pub(crate) failed: AtomicU64,
     pub(crate) panicked: AtomicU64,
     pub(crate) panicked_filters: AtomicU64,
+    pub(crate) panicked_hooks: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
     pub(crate) failed_reads: AtomicU64,
     pub(crate) failed_commits: AtomicU64,
     pub(crate) dropped: AtomicU64,

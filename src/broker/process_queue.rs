@@ -160,9 +160,14 @@ impl<M> ProcessQueue<M> {
 
     /// Finishes one message.
     pub(crate) fn finish(&self, offset: u64, size: usize) -> Progress {
+        self.finish_all(&[Place { offset, size }])
+    }
+
+    /// Finishes several messages.
+    pub(crate) fn finish_all(&self, places: &[Place]) -> Progress {
         let mut window = self.state.lock();
         let before = window.low;
-        window.mark(before, Place { offset, size });
+        places.iter().for_each(|place| window.mark(before, *place));
         window.advance(before)
     }
 
@@ -375,6 +380,11 @@ mod tests {
         assert_eq!(queue.in_flight(), InFlight { messages: 1, bytes: 10, span: 1 });
         assert_eq!(queue.finish(7, 10), commit(8));
         assert_eq!(queue.finish(7, 10), Progress::default(), "finished twice");
+        let batch = run(&[8, 9, 10]);
+        assert!(queue.register(&batch, 11));
+        assert_eq!(queue.finish_all(&batch.places()[1..]), Progress::default());
+        assert_eq!(queue.finish_all(&batch.places()[..2]), commit(11));
+        assert_eq!(queue.in_flight(), InFlight::default());
     }
 
     #[test]

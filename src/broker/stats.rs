@@ -41,6 +41,11 @@ pub struct Stats {
     pub failed: u64,
     /// Messages whose listener panicked.
     pub panicked: u64,
+    /// Messages whose listener took longer than
+    /// [`consume_timeout`](crate::PushConsumerBuilder::consume_timeout), counted as failed, too.
+    pub timed_out: u64,
+    /// Calls of [hooks](crate::ConsumeHook) that panicked.
+    pub panicked_hooks: u64,
     /// Messages whose [predicate](crate::Filter::predicate) panicked: they count as not wanted.
     pub panicked_filters: u64,
     /// Reads for listeners that failed, such as at a damaged record: each is tried again after a
@@ -60,7 +65,8 @@ pub struct Stats {
     /// Queues that changed hands while a listener was inside with a message of them, see
     /// [`take_over_after`](crate::PushConsumerBuilder::take_over_after).
     pub taken_over: u64,
-    /// Messages that were finished after their queue was taken over: the result was ignored.
+    /// Messages that were finished after their queue was taken over, or after the time for consuming
+    /// them was up: the result was ignored.
     pub late: u64,
     /// Times that a queue that is consumed in order was suspended or rolled back.
     pub suspended: u64,
@@ -100,6 +106,8 @@ impl Stats {
             delivered: core.counters.delivered.load(Ordering::Relaxed),
             failed: core.counters.failed.load(Ordering::Relaxed),
             panicked: core.counters.panicked.load(Ordering::Relaxed),
+            timed_out: core.counters.timed_out.load(Ordering::Relaxed),
+            panicked_hooks: core.counters.panicked_hooks.load(Ordering::Relaxed),
             panicked_filters: core.counters.panicked_filters.load(Ordering::Relaxed),
             failed_reads: core.counters.failed_reads.load(Ordering::Relaxed),
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),

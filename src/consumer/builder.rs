@@ -1,5 +1,6 @@
 //! What push and pull consumers have in common before they start.
 
+use super::hook::ConsumeHook;
 use super::offset_store::OffsetStore;
 use super::queue_changes::{ChangeListener, QueuesChanged};
 use crate::broker::assign::{AssignStrategy, Averagely};
@@ -90,6 +91,7 @@ pub(super) struct Plan {
     pub(super) strategy: Arc<dyn AssignStrategy>,
     pub(super) offsets: Option<Arc<dyn OffsetStore>>,
     pub(super) changes: Option<ChangeListener>,
+    pub(super) hooks: Vec<Arc<dyn ConsumeHook>>,
 }
 
 impl Plan {
@@ -104,6 +106,7 @@ impl Plan {
             strategy: Arc::new(Averagely),
             offsets: None,
             changes: None,
+            hooks: Vec::new(),
         }
     }
 

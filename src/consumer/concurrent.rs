@@ -6,36 +6,36 @@
 //! with more than one batch is also on the channel, once, as a call for help: an idle worker that
 //! takes it claims batches, too, so that a slow listener holds up nothing but its own batch.
 
+mod consuming;
 mod failure;
 mod in_order;
 mod info;
+mod pool;
 mod progress;
 mod reading;
 mod stop;
+mod worker;
 
 use super::builder::Plan;
 use super::handler::Handler;
+use super::hook::ConsumeHook;
 use super::offset_store::OwnOffsets;
-use super::outcome::Outcome;
 use super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::pause_gate::PauseGate;
 use super::push_settings::PushSettings;
 use super::queue_changes::{QueueChanges, QueuesChanged};
 use crate::broker::Mode;
-use crate::broker::core::{Core, thread_error};
+use crate::broker::core::Core;
 use crate::broker::group::{Group, Kind, Member, Owned};
 use crate::broker::hold::Waiter;
-use crate::broker::run::{Place, Run};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::queue_id::QueueId;
-use crate::store::Delivery;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{
-    Arc, Mutex, Rank, Receiver, Sender, Signal, Thread, ThreadId, Weak, channel, contain,
-    current_thread, spawn,
-};
+use crate::sync::{Arc, Mutex, Rank, Receiver, Sender, Signal, Weak, channel, contain};
+use pool::Pool;
 use std::collections::BTreeMap;
+use worker::Worker;
 
 /// The running part of a push consumer.
 pub(super) struct Service {
@@ -45,15 +45,14 @@ pub(super) struct Service {
     mode: Mode,
     started: Moment,
     handler: Handler,
+    hooks: Vec<Arc<dyn ConsumeHook>>,
     settings: PushSettings,
     work: Sender<Work>,
     queues: Mutex<BTreeMap<QueueId, Arc<OwnedQueue>>>,
     paused: PauseGate<PullRequest>,
     changes: QueueChanges,
     own_offsets: Option<OwnOffsets>,
-    workers: Mutex<Vec<Thread>>,
-    /// Kept while they are joined: one of them may still be in code of the user's.
-    worker_ids: Mutex<Vec<ThreadId>>,
+    pool: Pool,
     stopping: AtomicBool,
     stopped: AtomicBool,
     /// A worker has died of a fault of ours: what it had claimed will never finish.
@@ -81,14 +80,14 @@ impl Service {
             mode: plan.mode,
             started: plan.broker.core().clock().moment(),
             handler: handler.clone(),
+            hooks: plan.hooks.clone(),
             settings,
             work,
             queues: Mutex::new(Rank::Member, BTreeMap::new()),
             paused: PauseGate::new(),
             changes: QueueChanges::new(plan.changes.clone()),
             own_offsets,
-            workers: Mutex::new(Rank::Lifecycle, Vec::new()),
-            worker_ids: Mutex::new(Rank::Lifecycle, Vec::new()),
+            pool: Pool::new(received),
             stopping: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             broken: AtomicBool::new(false),
@@ -96,21 +95,7 @@ impl Service {
             changed: Signal::new(),
             myself: myself.clone(),
         });
-        for nth in 0..settings.threads {
-            let (worker, received) = (service.clone(), received.clone());
-            let noted = service.core.clock().thread();
-            let run = move || {
-                let _noted = noted;
-                worker.guard(|| worker.run(&received));
-            };
-            match spawn(&format!("{name}-{nth}"), run) {
-                Ok(thread) => service.workers.lock().push(thread),
-                Err(source) => {
-                    service.discard();
-                    return Err(thread_error(&service.core.store, source));
-                }
-            }
-        }
+        service.resize(|_| settings.threads).inspect_err(|_| service.discard())?;
         if handler.kind() == Kind::Orderly && plan.mode == Mode::Clustering {
             service.renew_leases();
         }
@@ -163,64 +148,21 @@ impl Service {
     }
 
     fn run(&self, received: &Receiver<Work>) {
-        self.worker_ids.lock().push(current_thread());
+        let worker = Worker::new();
         while let Some(work) = received.recv() {
             match work {
                 Work::Open(queue, begin) => self.open(queue, begin),
-                Work::Pull(request) => self.pull(request),
-                Work::Help(queue, run) => self.work_on(&queue, &run),
-                Work::Retry(queue, offset) => self.retry(&queue, offset),
+                Work::Pull(request) => self.pull(&worker, request),
+                Work::Help(queue, run) => self.work_on(&worker, &queue, &run),
+                Work::Retry(queue, offset) => self.retry(&worker, &queue, offset),
                 Work::Release(queue) => self.release(&queue),
                 Work::Persist => self.persist(),
                 Work::Tell => self.tell(),
-                Work::Stop => return,
+                Work::Stop if self.pool.leave() => break,
+                Work::Stop => {}
             }
         }
-    }
-
-    fn work_on(&self, queue: &Arc<OwnedQueue>, run: &Arc<Run>) {
-        let mut alone = self.settings.threads > 1;
-        while let Some(batch) = run.claims().claim() {
-            if std::mem::take(&mut alone) && run.claims().open() {
-                self.work.send(Work::Help(queue.clone(), run.clone()));
-            }
-            for index in batch {
-                match run.messages().get(index) {
-                    Some(delivery) => self.consume(queue, &delivery),
-                    None => {
-                        let Place { offset, size } = run.places()[index];
-                        self.progress(queue, queue.window.finish(offset, size));
-                    }
-                }
-            }
-        }
-    }
-
-    fn consume(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
-        let offset = delivery.offset();
-        let counters = &self.core.counters;
-        let Handler::Each(listener) = &self.handler else { return };
-        let began = self.core.clock().moment();
-        let answer = contain(|| listener.consume(delivery));
-        let consumed = usize::from(matches!(answer, Ok(Outcome::Success)));
-        self.note_call(queue, began, consumed, 1 - consumed);
-        if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
-            counters.late.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let reason = match answer {
-            Ok(Outcome::Success) => {
-                counters.delivered.fetch_add(1, Ordering::Relaxed);
-                let finished = queue.window.finish(offset, delivery.body().len());
-                return self.progress(queue, finished);
-            }
-            Ok(Outcome::Failed(reason)) => reason,
-            Err(panic) => {
-                counters.panicked.fetch_add(1, Ordering::Relaxed);
-                format!("the listener panicked: {panic}")
-            }
-        };
-        self.failed(queue, delivery, &reason);
+        worker.retire(&self.core.timer);
     }
 
     /// Counts a call of the listener that has just ended.
@@ -306,7 +248,8 @@ impl Member for Service {
 mod tests {
     use super::*;
     use crate::broker::Broker;
-    use crate::store::Deliveries;
+    use crate::broker::run::{Place, Run};
+    use crate::store::{Deliveries, Delivery};
     use std::time::Duration;
 
     #[test]

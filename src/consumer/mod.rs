@@ -1,9 +1,13 @@
 //! Floor 4, receiving: push consumers call a listener, pull consumers are asked,
 //! pull schedules ask by themselves.
 
+mod answer;
+mod batch;
+mod batch_listener;
 mod builder;
 mod concurrent;
 mod handler;
+mod hook;
 mod offset_store;
 mod orderly;
 mod outcome;
@@ -18,7 +22,10 @@ mod running_info;
 mod schedule;
 mod unsettled;
 
+pub use batch::{Batch, BatchIter};
+pub use batch_listener::{BatchListener, BatchOutcome, IntoBatchOutcome};
 pub use builder::ConsumerBuilder;
+pub use hook::{ConsumeHook, Consumed, ReturnType};
 pub use offset_store::OffsetStore;
 pub use orderly::{IntoOrderlyOutcome, OrderlyListener, OrderlyOutcome, Pause};
 pub use outcome::{IntoOutcome, Listener, Outcome};

@@ -1,8 +1,11 @@
 //! Push consumers: a listener is called for every message.
 
+use super::batch::Batch;
+use super::batch_listener::{BatchListener, IntoBatchOutcome};
 use super::builder::{ConsumerBuilder, Plan};
 use super::concurrent::Service;
 use super::handler::Handler;
+use super::hook::Consumed;
 use super::orderly::{IntoOrderlyOutcome, OneByOne, OrderlyListener};
 use super::outcome::{IntoOutcome, Listener};
 use super::phase::Phase;
@@ -51,6 +54,32 @@ impl ConsumerBuilder<PushSettings> {
         Ok(consumer)
     }
 
+    /// As [`start`](Self::start), for a listener that is called with up to
+    /// [`listener_batch`](Self::listener_batch) messages of a queue at once.
+    ///
+    /// # Errors
+    /// As [`PushConsumer::start`].
+    pub fn start_batch<F, R>(self, listener: F) -> Result<PushConsumer>
+    where
+        F: Fn(&Batch<'_>) -> R + Send + Sync + 'static,
+        R: IntoBatchOutcome,
+    {
+        self.start_batch_listener(listener)
+    }
+
+    /// Does the same for a value that implements [`BatchListener`].
+    ///
+    /// # Errors
+    /// As [`PushConsumer::start`].
+    pub fn start_batch_listener(
+        self,
+        listener: impl BatchListener + 'static,
+    ) -> Result<PushConsumer> {
+        let consumer = self.build_batch(listener);
+        consumer.start()?;
+        Ok(consumer)
+    }
+
     /// Makes the consumer without starting it.
     pub fn build(self, listener: impl Listener + 'static) -> PushConsumer {
         self.prepare(Handler::Each(Arc::new(listener)))
@@ -85,6 +114,11 @@ impl ConsumerBuilder<PushSettings> {
     /// Makes a consumer in order without starting it.
     pub fn build_orderly(self, listener: impl OrderlyListener + 'static) -> PushConsumer {
         self.prepare(Handler::InOrder(Arc::new(listener)))
+    }
+
+    /// Makes a consumer of batches without starting it.
+    pub fn build_batch(self, listener: impl BatchListener + 'static) -> PushConsumer {
+        self.prepare(Handler::Batch(Arc::new(listener)))
     }
 
     fn prepare(self, handler: Handler) -> PushConsumer {
@@ -254,6 +288,45 @@ impl PushConsumer {
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.service("pause").is_ok_and(|service| service.is_paused())
+    }
+
+    /// How many threads call the listener.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        match &*self.phase.lock() {
+            Phase::Created(prepared) => prepared.settings.threads,
+            Phase::Running(service) => service.threads(),
+            _ => 0,
+        }
+    }
+
+    /// Sets how many threads call the listener, from now on: 1 to 1000. Those that are too many end
+    /// when they are through with what they are at (CLI-13).
+    ///
+    /// # Errors
+    /// `Setting` if the number is out of range; `State` if it does not run; `Io` if not all threads
+    /// can be started: those that were stay.
+    pub fn set_threads(&self, threads: usize) -> Result<()> {
+        self.service("change its threads")?.resize(|_| threads).map(drop)
+    }
+
+    /// Adds threads, or with a negative number takes some away; returns how many there are to be.
+    ///
+    /// # Errors
+    /// As [`set_threads`](Self::set_threads).
+    pub fn add_threads(&self, more: isize) -> Result<usize> {
+        let service = self.service("change its threads")?;
+        service.resize(|threads| threads.saturating_add_signed(more))
+    }
+
+    /// Calls the listener with a message, whatever queue it is from, on the calling thread, and
+    /// tells what came of it. Nothing else does: the message is neither acknowledged nor delivered
+    /// again, and no hooks are called (CONC-22).
+    ///
+    /// # Errors
+    /// `State` if it does not run.
+    pub fn consume_directly(&self, message: &Delivery<'_>) -> Result<Consumed> {
+        Ok(self.service("consume")?.consume_directly(message))
     }
 
     /// Stops: waits for running listeners, commits, and leaves the group; its queues go to the

@@ -1,6 +1,7 @@
 //! What only push consumers have to set.
 
 use super::builder::{ConsumerBuilder, DAY_MS, check_ms, check_range};
+use super::hook::ConsumeHook;
 use super::offset_store::OffsetStore;
 use crate::error::Result;
 use crate::sync::{Arc, cores};
@@ -16,6 +17,8 @@ pub struct PushSettings {
     pub(super) pull_batch: usize,
     pub(super) pull_interval: Duration,
     pub(super) short_poll: Option<Duration>,
+    pub(super) listener_batch: usize,
+    pub(super) consume_timeout: Duration,
     pub(super) max_span: usize,
     pub(super) queue_messages: usize,
     pub(super) queue_mib: usize,
@@ -40,6 +43,8 @@ impl Default for PushSettings {
             pull_batch: 32,
             pull_interval: Duration::ZERO,
             short_poll: None,
+            listener_batch: 1,
+            consume_timeout: Duration::from_secs(15 * 60),
             max_span: 2000,
             queue_messages: 1000,
             queue_mib: 100,
@@ -69,9 +74,11 @@ impl PushSettings {
         check_range("queue_mib", self.queue_mib, 1, 1024)?;
         check_range("topic_mib", self.topic_mib.unwrap_or(1), 1, 102_400)?;
         check_ms("pull_interval in ms", self.pull_interval, 0, 65_535)?;
+        check_range("listener_batch", self.listener_batch, 1, 1024)?;
         check_range("pull_batch", self.pull_batch, 1, 1024)?;
         let short_poll = self.short_poll.unwrap_or(Duration::from_millis(1));
         check_ms("short_poll in ms", short_poll, 1, 65_535)?;
+        check_ms("consume_timeout in ms", self.consume_timeout, 1, 30 * DAY_MS)?;
         check_ms("flow_delay in ms", self.flow_delay, 1, DAY_MS)?;
         check_ms("error_delay in ms", self.error_delay, 1, DAY_MS)?;
         check_ms("retry_delay in ms", self.retry_delay, 1, DAY_MS)?;
@@ -94,6 +101,27 @@ impl ConsumerBuilder<PushSettings> {
     /// Sets how many messages are read from the log at once: 1 to 1024, 32 by default.
     pub fn pull_batch(mut self, messages: usize) -> Self {
         self.own.pull_batch = messages;
+        self
+    }
+
+    /// Sets how many messages a listener of batches gets at once: 1 to 1024, 1 by default. They were
+    /// read together, so there are never more than [`pull_batch`](Self::pull_batch) (CONC-1).
+    pub fn listener_batch(mut self, messages: usize) -> Self {
+        self.own.listener_batch = messages;
+        self
+    }
+
+    /// Sets how long a listener may take: 1 ms to 30 days, 15 minutes by default. After that its
+    /// messages count as failed and are delivered again, while it goes on; what it returns in the
+    /// end is ignored. Only time inside the listener counts (PQ-12, PQ-13).
+    pub fn consume_timeout(mut self, limit: Duration) -> Self {
+        self.own.consume_timeout = limit;
+        self
+    }
+
+    /// Adds a hook around the calls of the listener, behind those that there are.
+    pub fn hook(mut self, hook: impl ConsumeHook + 'static) -> Self {
+        self.plan.hooks.push(Arc::new(hook));
         self
     }
 
@@ -240,7 +268,7 @@ mod tests {
             Duration::from_millis(value as u64)
         }
         let day = 86_400_000;
-        let all: [(&str, Change, usize, usize); 16] = [
+        let all: [(&str, Change, usize, usize); 18] = [
             ("threads", |s, v| s.threads = v, 1, 1000),
             ("max_span", |s, v| s.max_span = v, 1, 65_535),
             ("queue_messages", |s, v| s.queue_messages = v, 1, 65_535),
@@ -248,6 +276,8 @@ mod tests {
             ("queue_mib", |s, v| s.queue_mib = v, 1, 1024),
             ("topic_mib", |s, v| s.topic_mib = Some(v), 1, 102_400),
             ("pull_interval in ms", |s, v| s.pull_interval = ms(v), 0, 65_535),
+            ("listener_batch", |s, v| s.listener_batch = v, 1, 1024),
+            ("consume_timeout in ms", |s, v| s.consume_timeout = ms(v), 1, 30 * day),
             ("pull_batch", |s, v| s.pull_batch = v, 1, 1024),
             ("short_poll in ms", |s, v| s.short_poll = Some(ms(v)), 1, 65_535),
             ("flow_delay in ms", |s, v| s.flow_delay = ms(v), 1, day),

@@ -18,6 +18,10 @@ impl Thread {
         }
     }
 
+    pub(crate) fn id(&self) -> ThreadId {
+        self.0.thread().id()
+    }
+
     pub(crate) fn is_current(&self) -> bool {
         self.0.thread().id() == std::thread::current().id()
     }

@@ -2,10 +2,13 @@
 #![allow(missing_docs)]
 
 mod assign;
+mod batches;
 mod broadcast;
 mod browse;
 mod checkpoints;
 mod close;
+mod consume_hooks;
+mod consume_timeout;
 mod delays;
 mod driven;
 mod durability;
@@ -43,6 +46,7 @@ mod start;
 mod stuck;
 mod subscriptions;
 mod support;
+mod thread_count;
 mod topic_changes;
 mod topics;
 mod wake_up;

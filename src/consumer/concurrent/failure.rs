@@ -2,7 +2,9 @@
 
 use super::super::owned_queue::{OwnedQueue, Work};
 use super::Service;
+use super::worker::Worker;
 use crate::broker::Mode;
+use crate::broker::run::{Place, Run};
 use crate::store::Delivery;
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -33,14 +35,15 @@ impl Service {
 
     /// The next attempt of a message is due. It is not filtered again, unless that is asked for
     /// (FILT-4).
-    pub(super) fn retry(&self, queue: &Arc<OwnedQueue>, offset: u64) {
+    pub(super) fn retry(&self, worker: &Arc<Worker>, queue: &Arc<OwnedQueue>, offset: u64) {
         let failed = queue.failed.lock().remove(&offset);
         let Some(message) = failed.filter(|_| queue.window.begin_retry()) else { return };
         let delivery = &message.delivery();
+        let place = Place { offset, size: delivery.body().len() };
         if self.settings.filter_retries && !self.core.passes(&queue.owned.filter, delivery) {
-            let finished = queue.window.finish(offset, delivery.body().len());
-            return self.progress(queue, finished);
+            return self.progress(queue, queue.window.finish_all(&[place]));
         }
-        self.consume(queue, delivery);
+        let alone = Arc::new(Run::new(message.into(), vec![place], 1));
+        self.work_on(worker, queue, &alone);
     }
 }

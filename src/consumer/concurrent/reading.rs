@@ -3,6 +3,7 @@
 use super::super::handler::Handler;
 use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
+use super::worker::Worker;
 use crate::broker::group::Owned;
 use crate::broker::hold::Waiter;
 use crate::broker::pull_stats::Count;
@@ -19,7 +20,7 @@ const MIB: usize = 1 << 20;
 
 impl Service {
     /// One turn of a pull request (PULL-2, PULL-11).
-    pub(super) fn pull(&self, request: PullRequest) {
+    pub(super) fn pull(&self, worker: &Arc<Worker>, request: PullRequest) {
         let stale = |request: &PullRequest| request.queue.window.is_revoked();
         if stale(&request) {
             return;
@@ -50,7 +51,7 @@ impl Service {
             }
         };
         match fetch.status {
-            FetchStatus::Found => self.take_over(request, fetch, began),
+            FetchStatus::Found => self.take_over(worker, request, fetch, began),
             FetchStatus::NoMatched => {
                 self.group.pulls.none_matched.add(1);
                 self.pass_to(fetch.next, request);
@@ -70,7 +71,7 @@ impl Service {
     }
 
     /// Hands what was found to the workers, and the pull request on.
-    fn take_over(&self, request: PullRequest, fetch: Fetch, began: Moment) {
+    fn take_over(&self, worker: &Arc<Worker>, request: PullRequest, fetch: Fetch, began: Moment) {
         let pulls = &self.group.pulls;
         let now = self.core.clock().moment();
         let took = now.since(began);
@@ -81,7 +82,8 @@ impl Service {
         let places: Vec<_> = fetch.messages.iter().map(place).collect();
         let bytes = places.iter().map(|place| place.size).sum();
         request.queue.owned.meter.count_read(places.len(), bytes, took, now);
-        let run = Arc::new(Run::new(fetch.messages, places, 1));
+        let batch = self.handler.batch(self.settings.listener_batch);
+        let run = Arc::new(Run::new(fetch.messages, places, batch));
         let queue = request.queue;
         if !queue.window.register(&run, fetch.next) {
             return;
@@ -95,7 +97,7 @@ impl Service {
         } else {
             self.pull_later(self.settings.pull_interval, next);
         }
-        self.work_on(&queue, &run);
+        self.work_on(worker, &queue, &run);
     }
 
     /// Goes on at `next`: nothing before it is to be consumed.

@@ -5,7 +5,7 @@ use super::Service;
 use crate::broker::core::Running;
 use crate::error::{Error, Result};
 use crate::sync::atomic::Ordering;
-use crate::sync::{Thread, current_thread, spawn};
+use crate::sync::spawn;
 use std::time::Duration;
 
 impl Service {
@@ -54,9 +54,7 @@ impl Service {
     fn finish(&self) {
         let drained = || self.broken.load(Ordering::Acquire) || self.queues.lock().is_empty();
         self.changed.wait_until(self.core.clock(), None, drained);
-        let workers = std::mem::take(&mut *self.workers.lock());
-        workers.iter().for_each(|_| self.work.send(Work::Stop));
-        workers.into_iter().for_each(Thread::join);
+        self.pool.close(|| self.work.send(Work::Stop));
         drop(self.paused.open());
         // What a dead worker has left unfinished: nobody works on it any more.
         let left = std::mem::take(&mut *self.queues.lock());
@@ -75,6 +73,6 @@ impl Running for Service {
     }
 
     fn is_worker(&self) -> bool {
-        self.worker_ids.lock().contains(&current_thread())
+        self.pool.has_current_thread()
     }
 }

@@ -1,0 +1,160 @@
+//! Listeners that take too long (PQ-12 to PQ-14). Time is driven by the tests.
+
+use crate::support::*;
+use rocklet::{
+    Batch, ConsumeHook, Consumed, DrivenClock, Outcome, PushConsumerBuilder, ReturnType,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn driven() -> (Scene, DrivenClock) {
+    let clock = DrivenClock::new(1_700_000_000_000);
+    let scene = scene_with(|builder| builder.clock(&clock));
+    scene.broker.create_topic("t", 1).unwrap();
+    (scene, clock)
+}
+
+fn consumer(scene: &Scene) -> PushConsumerBuilder {
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    builder.consume_timeout(10 * SECOND)
+}
+
+/// Looks at what the timer has done by now: it has done what was due when another action is.
+fn timed_out(scene: &Scene) -> u64 {
+    scene.broker.stats().timed_out
+}
+
+#[test]
+fn b_110_pq_12_a_message_times_out_exactly_when_its_time_is_up() {
+    for phase in [0, 1, 3500, 9999] {
+        let (scene, clock) = driven();
+        let (seen, door) = (Seen::default(), Door::default());
+        let (noted, inside) = (seen.clone(), door.clone());
+        let _consumer = consumer(&scene)
+            .threads(2)
+            .start(move |delivery| {
+                noted.note(number(delivery));
+                if number(delivery) == 1 && delivery.attempt() == 0 {
+                    inside.pass();
+                }
+            })
+            .unwrap();
+        // Another call begins the time, which is up at some point of the second one.
+        send_to(&scene.broker, "t", 0, 0);
+        wait_for("the first", || scene.broker.stats().delivered == 1);
+        clock.advance(phase * MS);
+        send_to(&scene.broker, "t", 0, 1);
+        wait_for("a hanging listener", || door.waiting() == 1);
+        // What comes later is not held up, and goes by its own time.
+        clock.advance(10 * SECOND - MS);
+        send_to(&scene.broker, "t", 0, 2);
+        wait_for("the next one", || scene.broker.stats().delivered == 2);
+        assert_eq!(timed_out(&scene), 0, "not yet, phase {phase}");
+        clock.advance(MS);
+        wait_for("the end of its time", || timed_out(&scene) == 1);
+        let stats = scene.broker.stats();
+        assert_eq!((stats.failed, stats.late), (1, 0));
+        door.open();
+        wait_for("the late return", || scene.broker.stats().late == 1);
+    }
+}
+
+#[test]
+fn b_111_pq_13_only_time_inside_the_listener_counts() {
+    let (scene, clock) = driven();
+    let (seen, moved) = (Seen::default(), clock.clone());
+    let noted = seen.clone();
+    fill(&scene.broker, "t", 0, 0..40);
+    // One worker; each takes most of the time, so that the last waits for many times that.
+    let _consumer = consumer(&scene)
+        .threads(1)
+        .start(move |delivery| {
+            noted.note(number(delivery));
+            moved.advance(9 * SECOND);
+        })
+        .unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 40);
+    seen.assert_each_once(0..40);
+    let stats = scene.broker.stats();
+    assert_eq!((stats.timed_out, stats.late, stats.failed), (0, 0, 0));
+}
+
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Vec<ReturnType>>>);
+
+impl ConsumeHook for Told {
+    fn after(&self, _: &Batch<'_>, consumed: &Consumed) {
+        self.0.lock().unwrap().push(consumed.return_type);
+    }
+}
+
+// (PQ-14, CONC-13)
+#[test]
+fn pq_14_conc_13_what_a_late_listener_returns_is_ignored_once_and_for_all() {
+    for outcome in [Outcome::Success, Outcome::Failed("late".to_owned())] {
+        let (scene, clock) = driven();
+        let (seen, door, told) = (Seen::default(), Door::default(), Told::default());
+        let (noted, inside) = (seen.clone(), door.clone());
+        fill(&scene.broker, "t", 0, 0..8);
+        let builder = consumer(&scene).threads(2).listener_batch(4).hook(told.clone());
+        let consumer = builder
+            .start_batch(move |batch: &Batch<'_>| {
+                batch.iter().for_each(|delivery| noted.note(number(&delivery)));
+                let first = batch.get(0).unwrap();
+                if number(&first) == 4 && first.attempt() == 0 {
+                    inside.pass();
+                    return outcome.clone();
+                }
+                Outcome::Success
+            })
+            .unwrap();
+        wait_for("a hanging listener", || door.waiting() == 1 && seen.len() == 8);
+        wait_for("commit of the others", || committed(&scene.broker, "g", "t") == 4);
+        clock.advance(10 * SECOND);
+        wait_for("the whole batch", || timed_out(&scene) == 4);
+        assert_eq!(scene.broker.stats().failed, 4);
+        door.open();
+        wait_for("the late return", || scene.broker.stats().late == 4);
+        assert_eq!(told.0.lock().unwrap().last(), Some(&ReturnType::TimedOut));
+        let stats = scene.broker.stats();
+        assert_eq!((stats.failed, stats.timed_out), (4, 4), "not failed twice");
+        consumer.shutdown();
+    }
+}
+
+#[test]
+fn a_consumer_that_is_idle_or_gone_keeps_no_appointment() {
+    let (scene, clock) = driven();
+    let running = consumer(&scene).threads(2).start(|_| ()).unwrap();
+    fill(&scene.broker, "t", 0, 0..50);
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 50);
+    clock.advance(100 * SECOND);
+    running.shutdown();
+    let again = consumer(&scene).threads(2).start(|_| ()).unwrap();
+    fill(&scene.broker, "t", 0, 50..60);
+    clock.advance(100 * SECOND);
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 60);
+    drop(again);
+    assert_eq!(timed_out(&scene), 0);
+}
+
+#[test]
+fn a_timed_out_message_does_not_keep_its_queue_from_its_next_owner() {
+    let (scene, clock) = driven();
+    let door = Door::default();
+    let inside = door.clone();
+    send_to(&scene.broker, "t", 0, 0);
+    let stuck = consumer(&scene).name("a").threads(2).start(move |_| inside.pass()).unwrap();
+    wait_for("a hanging listener", || door.waiting() == 1);
+    stuck.shutdown_within(Duration::ZERO).unwrap_err();
+    assert_eq!(scene.broker.stats().draining, 1);
+    // It is sent back, and nothing else is in flight.
+    clock.advance(10 * SECOND);
+    wait_for("the queue", || scene.broker.stats().draining == 0);
+    assert_eq!((timed_out(&scene), scene.broker.stats().taken_over), (1, 0));
+    door.open();
+    wait_for("the late return", || scene.broker.stats().late == 1);
+}
