@@ -15,11 +15,14 @@
 
 mod append_read;
 mod broadcast_progress;
+mod channel;
 mod close_and_read;
+mod close_and_send;
 mod event_count;
 mod fixture;
 mod group_commit;
 mod hand_over;
+mod hold_table;
 mod in_flight_window;
 mod index_after_record;
 mod offset_commit;

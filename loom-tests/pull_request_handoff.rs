@@ -201,6 +201,7 @@ impl Consumer {
     }
 }
 
+// (PULL-1, HOLD-7)
 #[test]
 fn pull_request_handoff() {
     let plan = Plan { workers: 2, messages: 1, filtered: false };

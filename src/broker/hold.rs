@@ -107,6 +107,11 @@ impl HoldTable {
 
     /// Takes `waiter` out; false if it has been woken before.
     pub(crate) fn cancel(&self, queue: &ConsumeQueue, waiter: &Arc<dyn Waiter>) -> bool {
+        #[cfg(broken_cancel_unwatches)]
+        if self.take(queue, |held| Arc::ptr_eq(&held.waiter, waiter)).is_none() {
+            queue.unwatch();
+            return false;
+        }
         self.take(queue, |held| Arc::ptr_eq(&held.waiter, waiter)).is_some()
     }
 
@@ -124,6 +129,10 @@ impl HoldTable {
         let (mut woken, mut passed) = (SmallVec::<[_; 2]>::new(), SmallVec::<[_; 2]>::new());
         held.retain_mut(|held| {
             if end <= held.next {
+                return true;
+            }
+            #[cfg(broken_wake_one)]
+            if !woken.is_empty() {
                 return true;
             }
             // What arrived out of order cannot be skipped by looking at this part alone.

@@ -14,6 +14,8 @@ mod swap;
 mod thread;
 
 pub(crate) use alarm::Alarm;
+#[cfg(test)]
+pub(crate) use channel::contract;
 pub(crate) use channel::{Receiver, Sender, channel};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, Rank};
 pub(crate) use signal::Signal;
