@@ -14,7 +14,7 @@ mod swap;
 mod thread;
 
 pub(crate) use alarm::Alarm;
-#[cfg(test)]
+#[cfg(all(test, loom))]
 pub(crate) use channel::contract;
 pub(crate) use channel::{Receiver, Sender, channel};
 pub(crate) use lock::{Condvar, Mutex, MutexGuard, Rank};

@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    AssignStrategy, Assignment, Broker, Error, GroupSettings, LabelledQueue, Message, ResetTo,
-    Result,
+    AssignStrategy, Assignment, Broker, Error, Filter, GroupSettings, LabelledQueue, Message,
+    ResetTo, Result,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -221,6 +221,31 @@ fn a_poll_that_sleeps_is_woken_by_the_close() {
     broker.close().unwrap();
     assert!(matches!(polling.join().unwrap(), Err(Error::Closed)));
     assert_eq!(broker.stats().held, 0);
+}
+
+#[test]
+fn close_waits_for_a_poll_in_the_middle_of_a_read() {
+    let Scene { broker, dir: _dir } = scene();
+    send_to(&broker, "t", 0, 0);
+    let door = Door::default();
+    let inside = door.clone();
+    let filter = Filter::predicate(move |_| {
+        inside.pass();
+        true
+    });
+    let mut pull = broker.pull_consumer("g").subscribe("t", filter).unwrap().start().unwrap();
+    let polling = std::thread::spawn(move || pull.poll(SOON).map(|found| numbers(&found)));
+    wait_for("a poll that reads", || door.waiting() == 1);
+    let closing = broker.clone();
+    let closing = std::thread::spawn(move || closing.close());
+    // The consumer is stopped, and the files are still ours.
+    wait_for("the stop", || broker.stats().consumers == 0);
+    std::thread::sleep(SHORT);
+    assert!(!closing.is_finished());
+    door.open();
+    closing.join().unwrap().unwrap();
+    // It was given back when it was stopped.
+    assert!(matches!(polling.join().unwrap(), Err(Error::Closed)));
 }
 
 #[test]

@@ -105,7 +105,10 @@ impl PullMember {
             drop(queues);
             let wanted = most - read.messages.len();
             let began = self.core.clock().moment();
+            // A close waits for it: nobody else may have the files before it ends.
+            let reading = self.core.reading()?;
             let fetch = self.core.fetch(&owned.queue, from, wanted, MOST_BYTES, &owned.filter)?;
+            drop(reading);
             let mut queues = self.queues.lock();
             let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
             // Given back meanwhile: its next owner reads the same.
