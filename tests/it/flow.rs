@@ -2,6 +2,11 @@
 
 use crate::support::*;
 use rocklet::{DrivenClock, Message, PushConsumerBuilder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
 
 /// That many of ten messages in each of two queues come to listeners that do not return, with more
 /// than enough threads.
@@ -48,4 +53,55 @@ fn pull_5_the_limits_of_a_topic_are_shared_by_its_queues() {
     assert_in_flight(2 * 3, |builder| builder.topic_mib(2));
     // Less than one MiB for each is one.
     assert_in_flight(2 * 3, |builder| builder.topic_mib(1));
+}
+
+#[test]
+fn b_108_whatever_listeners_do_at_small_limits_the_commit_arrives_at_the_end() {
+    const MESSAGES: u32 = 3000;
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 4).unwrap();
+    let (seen, calm) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+    let calls = Arc::new(AtomicU32::new(0));
+    let start = || {
+        let (noted, calm, calls) = (seen.clone(), calm.clone(), calls.clone());
+        let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let builder = builder.queue_messages(5).max_span(9).pull_batch(3).threads(3);
+        let builder = builder.flow_delay(MS).retry_delay(MS).error_delay(MS);
+        builder
+            .start(move |delivery| {
+                noted.note(number(delivery));
+                let dice = calls.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 24;
+                match dice {
+                    _ if calm.load(Ordering::Relaxed) => Ok(()),
+                    0..16 => Err("planted"),
+                    16..24 => panic!("planted"),
+                    24..64 => {
+                        std::thread::sleep(MS * (dice % 3));
+                        Ok(())
+                    }
+                    _ => Ok(()),
+                }
+            })
+            .unwrap()
+    };
+    let members = [start(), start()];
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&broker.producer(), "t", 0..MESSAGES));
+        while !sending.is_finished() || seen.len() < MESSAGES as usize / 2 {
+            members.iter().for_each(|member| member.pause().unwrap());
+            let passing = start();
+            std::thread::sleep(SHORT / 4);
+            members.iter().for_each(|member| member.resume().unwrap());
+            std::thread::sleep(SHORT / 4);
+            passing.shutdown();
+        }
+    });
+    calm.store(true, Ordering::Relaxed);
+    wait_for("commit of all", || committed(broker, "g", "t") == u64::from(MESSAGES));
+    let limited = broker.pull_stats("g").unwrap();
+    assert!(limited.paused_for_size > 0 && limited.failed == 0, "{limited:?}");
+    assert!((0..MESSAGES).all(|nth| seen.has(nth)));
+    // Nothing is in flight: every queue waits for its next message.
+    wait_for("queues that wait", || broker.stats().held >= 4);
 }
