@@ -41,7 +41,6 @@ impl Service {
         }
         let Owned { queue: index, filter, .. } = &queue.owned;
         let batch = self.settings.pull_batch;
-        let began = self.core.clock().moment();
         let fetch = match self.core.fetch(index, *next, batch, RUN_BYTES, filter) {
             Ok(fetch) => fetch,
             Err(error) => {
