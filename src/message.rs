@@ -7,7 +7,9 @@ use crate::error::{Error, Result};
 use crate::message_id::MessageId;
 use crate::names;
 use crate::placement::Placement;
-use crate::properties::{Encoder, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, TAGS};
+use crate::properties::{
+    Encoder, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, MS_DIGITS, TAGS, TIME_TO_LIVE,
+};
 use crate::queue_id::QueueId;
 use crate::string_hash::string_hash;
 use crate::sync::Arc;
@@ -43,6 +45,7 @@ pub struct Message<'a> {
     pub(crate) placement: Placement<'a>,
     pub(crate) wait_for_flush: bool,
     pub(crate) delay: Delay,
+    pub(crate) time_to_live: Option<Duration>,
 }
 
 impl<'a> Message<'a> {
@@ -61,6 +64,7 @@ impl<'a> Message<'a> {
             placement: Placement::RoundRobin,
             wait_for_flush: true,
             delay: Delay::None,
+            time_to_live: None,
         }
     }
 
@@ -200,6 +204,31 @@ impl<'a> Message<'a> {
         self
     }
 
+    /// Delivers the message for so long only, 1 ms to 3660 days: from its store time on or, with a
+    /// [`delay`](Self::delay), from when it is due. Then it has expired, and whoever reads the queue
+    /// passes it by, which [`PullStats::expired`](crate::PullStats::expired) counts; who has it in
+    /// hand finishes with it. A message that has failed keeps the end of its time. Time is that of
+    /// the wall clock, at its last tick, which is up to 10 ms ago.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let broker = rocklet::Broker::open(dir.path())?;
+    /// use rocklet::Message;
+    /// use std::time::Duration;
+    /// let quote = Message::new("quotes", b"1.0824").time_to_live(Duration::from_secs(60));
+    /// broker.producer().send(&quote)?;
+    /// let mut ticker = broker.pull_consumer("ticker").subscribe("quotes", "*")?.start()?;
+    /// let quotes = ticker.poll(Duration::ZERO)?;
+    /// let quote = quotes.get(0).expect("a quote of this minute");
+    /// assert_eq!(quote.expires_ms(), Some(quote.store_ms() + 60_000));
+    /// # Ok::<_, rocklet::Error>(())
+    /// ```
+    #[inline]
+    pub fn time_to_live(mut self, time: Duration) -> Self {
+        self.time_to_live = Some(time);
+        self
+    }
+
     /// Makes a message that borrows nothing.
     ///
     /// A closure given to [`select`](Self::select) may borrow and is left behind: such a message
@@ -217,6 +246,7 @@ impl<'a> Message<'a> {
             placement: self.placement.into_owned(),
             wait_for_flush: self.wait_for_flush,
             delay: self.delay,
+            time_to_live: self.time_to_live,
         }
     }
 
@@ -265,6 +295,7 @@ impl<'a> Message<'a> {
         for key in self.keys() {
             rules::check_key(key)?;
         }
+        self.time_to_live.map_or(Ok(()), rules::check_time_to_live)?;
         self.properties.iter().try_for_each(|(name, value)| rules::check_property(name, value))
     }
 
@@ -281,6 +312,9 @@ impl<'a> Message<'a> {
         }
         if self.flag != 0 {
             encoder.put_flag(self.flag);
+        }
+        if let Some(time) = self.time_to_live {
+            encoder.put_ms(TIME_TO_LIVE, rules::in_ms(time));
         }
         self.properties.iter().for_each(|(name, value)| encoder.put(name, value));
     }
@@ -310,6 +344,9 @@ impl<'a> Message<'a> {
         if self.flag != 0 {
             length += item(FLAG, FLAG_DIGITS);
         }
+        if self.time_to_live.is_some() {
+            length += item(TIME_TO_LIVE, MS_DIGITS);
+        }
         length += self.properties.iter().map(|(n, v)| item(n, v.len())).sum::<usize>();
         length.saturating_sub(1)
     }
@@ -328,6 +365,7 @@ impl fmt::Debug for Message<'_> {
             .field("placement", &self.placement)
             .field("wait_for_flush", &self.wait_for_flush)
             .field("delay", &self.delay)
+            .field("time_to_live", &self.time_to_live)
             .finish()
     }
 }

@@ -9,6 +9,12 @@ pub(crate) const KEYS: &str = "KEYS";
 /// Holds the user's flag, eight hexadecimal digits, absent when 0.
 pub(crate) const FLAG: &str = "ROCKLET_FLAG";
 
+/// Holds how long a message is delivered once it can be, in milliseconds, sixteen hexadecimal digits.
+pub(crate) const TIME_TO_LIVE: &str = "ROCKLET_TTL";
+
+/// Holds, of a copy, when that is over, in milliseconds since 1970, sixteen hexadecimal digits.
+pub(crate) const EXPIRES: &str = "ROCKLET_EXPIRES";
+
 /// Holds the position of a message's first copy, sixteen hexadecimal digits; always the first item.
 pub(crate) const FIRST_ID: &str = "ORIGIN_MESSAGE_ID";
 
@@ -62,6 +68,11 @@ impl<'a> Properties<'a> {
     pub(crate) fn first_id(self) -> Option<u64> {
         let digits = self.0.strip_prefix(FIRST_ID.as_bytes())?.get(1..17)?;
         u64::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+    }
+
+    /// A time in milliseconds that [`Encoder::put_ms`] or [`ms_value`] has written.
+    pub(crate) fn ms(self, name: &str) -> Option<u64> {
+        u64::from_str_radix(self.get(name)?, 16).ok()
     }
 
     /// All properties, reserved ones included, in the order written.
@@ -123,6 +134,16 @@ pub(crate) fn is_of_delay(name: &str) -> bool {
     matches!(name, DUE | DELAY)
 }
 
+/// Whether the property limits the time in which a message is delivered.
+pub(crate) fn is_of_life(name: &str) -> bool {
+    matches!(name, TIME_TO_LIVE | EXPIRES)
+}
+
+/// A time as a value.
+pub(crate) fn ms_value(ms: u64) -> String {
+    format!("{ms:0MS_DIGITS$x}")
+}
+
 /// The wire form of these properties, none of which is blank or holds a separator.
 pub(crate) fn encode<'a>(items: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -175,8 +196,18 @@ impl<'a> Encoder<'a> {
     /// Appends the user's flag.
     pub(crate) fn put_flag(&mut self, flag: i32) {
         self.name(FLAG);
-        for digit in (0..FLAG_DIGITS).rev() {
-            let digit = flag.cast_unsigned() >> (4 * digit) & 0xf;
+        self.digits(flag.cast_unsigned().into(), FLAG_DIGITS);
+    }
+
+    /// Appends a time in milliseconds.
+    pub(crate) fn put_ms(&mut self, name: &str, ms: u64) {
+        self.name(name);
+        self.digits(ms, MS_DIGITS);
+    }
+
+    fn digits(&mut self, number: u64, count: usize) {
+        for digit in (0..count).rev() {
+            let digit = number >> (4 * digit) & 0xf;
             self.bytes(&[b"0123456789abcdef"[digit as usize]]);
         }
     }
@@ -199,6 +230,9 @@ impl<'a> Encoder<'a> {
 
 /// The length of the value that [`put_flag`] writes.
 pub(crate) const FLAG_DIGITS: usize = 8;
+
+/// The length of the value that [`Encoder::put_ms`] writes.
+pub(crate) const MS_DIGITS: usize = 16;
 
 /// Whether `text` holds a byte that would end a name or a value early.
 #[inline]

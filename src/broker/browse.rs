@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::{Broker, Start};
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::{ConsumeQueue, Deliveries, DetachedDelivery, FetchStatus};
+use crate::store::{ConsumeQueue, Deliveries, Delivery, DetachedDelivery, FetchStatus};
 use crate::sync::Arc;
 use std::vec;
 
@@ -33,6 +33,7 @@ pub struct Browse {
     queues: vec::IntoIter<Arc<ConsumeQueue>>,
     from: From,
     filter: Filter,
+    expired_too: bool,
     current: Option<Current>,
     /// What the iterator has read, and how many of that it has yielded.
     run: (Deliveries, usize),
@@ -81,6 +82,7 @@ impl Browse {
             queues: queues.into_iter(),
             from: From::Start(Start::First),
             filter: Filter::ALL,
+            expired_too: false,
             current: None,
         }
     }
@@ -108,6 +110,13 @@ impl Browse {
     {
         self.filter = filter.try_into()?;
         Ok(self)
+    }
+
+    /// Reads messages whose [time](crate::Message::time_to_live) is over, too; by default they are
+    /// left out, as consumers get none of them either.
+    pub fn with_expired(mut self) -> Self {
+        self.expired_too = true;
+        self
     }
 
     /// Returns up to `most` messages of one queue, at least 1; none at the end of the last queue.
@@ -161,7 +170,8 @@ impl Browse {
             }
             let _reading = core.reading()?;
             let most = most.min(usize::try_from(*end - *next).unwrap_or(usize::MAX));
-            let fetch = core.fetch(queue, *next, most, usize::MAX, &self.filter)?;
+            let wanted = |message: &Delivery<'_>| self.expired_too || !core.has_expired(message);
+            let fetch = core.fetch_those(queue, *next, most, usize::MAX, &self.filter, wanted)?;
             *next = fetch.next;
             if fetch.status == FetchStatus::Found {
                 return Ok(fetch.messages);

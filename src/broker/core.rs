@@ -202,8 +202,8 @@ impl Core {
         self.consumers.lock().running.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Reads messages that pass `filter`, see [`Store::fetch`]. Its predicates run here: no lock
-    /// may be held.
+    /// Reads messages that pass `filter` and have not expired, on no group's account, see
+    /// [`Store::fetch`]. Its predicates run here: no lock may be held.
     pub(crate) fn fetch(
         &self,
         queue: &ConsumeQueue,
@@ -212,7 +212,21 @@ impl Core {
         max_bytes: usize,
         filter: &Filter,
     ) -> Result<Fetch> {
-        let select = Selection { core: self, filter };
+        let lives = |message: &Delivery<'_>| !self.has_expired(message);
+        self.fetch_those(queue, offset, max_messages, max_bytes, filter, lives)
+    }
+
+    /// Reads messages that pass `filter` and that `also` wants.
+    pub(crate) fn fetch_those(
+        &self,
+        queue: &ConsumeQueue,
+        offset: u64,
+        max_messages: usize,
+        max_bytes: usize,
+        filter: &Filter,
+        also: impl Fn(&Delivery<'_>) -> bool,
+    ) -> Result<Fetch> {
+        let select = Selection { core: self, filter, also };
         self.store.fetch(queue, offset, max_messages, max_bytes, &select)
     }
 
@@ -365,12 +379,13 @@ impl Core {
 }
 
 /// A filter as the store applies it.
-struct Selection<'a> {
+struct Selection<'a, A> {
     core: &'a Core,
     filter: &'a Filter,
+    also: A,
 }
 
-impl Select for Selection<'_> {
+impl<A: Fn(&Delivery<'_>) -> bool> Select for Selection<'_, A> {
     #[inline]
     fn by_hash(&self, tag_hash: i32) -> bool {
         self.filter.passes_hash(tag_hash)
@@ -378,9 +393,10 @@ impl Select for Selection<'_> {
 
     #[inline]
     fn by_message(&self, message: &Delivery<'_>) -> bool {
-        self.core.passes(self.filter, message)
+        self.core.passes(self.filter, message) && (self.also)(message)
     }
 }
+
 const REBALANCE_AGAIN: Duration = Duration::from_secs(1);
 
 impl Core {

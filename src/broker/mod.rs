@@ -5,6 +5,7 @@
 //! stats pull_stats              what it does, in numbers
 //! group_progress meter samples  how far groups have come, and how fast
 //! look_up browse topic_stats    what is stored in it, on no group's account
+//! expiry                        what of it is not delivered any more
 //! core background               what they share: store, hold table, timer, groups, threads
 //! group assign start mode lease who owns which queue
 //! group_settings group_admin    what operators decide about groups
@@ -18,6 +19,7 @@ mod browse;
 mod builder;
 pub(crate) mod core;
 mod delay;
+pub(crate) mod expiry;
 pub(crate) mod filter;
 pub(crate) mod group;
 mod group_admin;

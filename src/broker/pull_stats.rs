@@ -27,6 +27,9 @@ pub struct PullStats {
     pub illegal: u64,
     /// Offsets that were dropped before they were read. With a filter not all of them were wanted.
     pub missed: u64,
+    /// Messages that were passed by because their [time](crate::Message::time_to_live) was over;
+    /// also those of the group's pull consumers.
+    pub expired: u64,
     /// Reads that failed, or that the settings of the group forbade.
     pub failed: u64,
     /// Times that a queue went to sleep until a message arrives.
@@ -67,6 +70,7 @@ impl AddAssign for PullStats {
         self.none_matched += other.none_matched;
         self.illegal += other.illegal;
         self.missed += other.missed;
+        self.expired += other.expired;
         self.failed += other.failed;
         self.held += other.held;
         self.woken += other.woken;
@@ -85,6 +89,7 @@ pub(crate) struct PullCounters {
     pub(crate) none_matched: Count,
     pub(crate) illegal: Count,
     pub(crate) missed: Count,
+    pub(crate) expired: Count,
     pub(crate) failed: Count,
     pub(crate) held: Count,
     pub(crate) woken: Count,
@@ -102,6 +107,7 @@ impl PullCounters {
             none_matched: self.none_matched.get(),
             illegal: self.illegal.get(),
             missed: self.missed.get(),
+            expired: self.expired.get(),
             failed: self.failed.get(),
             held: self.held.get(),
             woken: self.woken.get(),

@@ -12,6 +12,7 @@ use std::ops::Range;
 pub(crate) struct Run<M = Deliveries> {
     messages: M,
     places: Vec<Place>,
+    mortal: bool,
     claims: Claims,
 }
 
@@ -27,7 +28,16 @@ impl<M> Run<M> {
     pub(crate) fn new(messages: M, places: Vec<Place>, batch: usize) -> Self {
         let claims =
             Claims { len: places.len(), batch: batch.max(1), claimed: AtomicUsize::new(0) };
-        Self { messages, places, claims }
+        Self { messages, places, mortal: false, claims }
+    }
+
+    /// Notes that some of them may expire while they wait.
+    pub(crate) fn mortal(self, mortal: bool) -> Self {
+        Self { mortal, ..self }
+    }
+
+    pub(crate) fn is_mortal(&self) -> bool {
+        self.mortal
     }
 
     pub(crate) fn messages(&self) -> &M {

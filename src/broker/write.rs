@@ -5,7 +5,7 @@ use super::hold::Arrival;
 use crate::delay::{Delay, Due};
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::properties::{FIRST_ID, encode, is_of_delay};
+use crate::properties::{EXPIRES, FIRST_ID, encode, is_of_delay, is_of_life, ms_value};
 use crate::store::{
     AppendError, Appended, ConsumeQueue, Copy, Delivery, Flush, Pending, Source, Topic,
 };
@@ -13,11 +13,24 @@ use crate::sync::Arc;
 use crate::topic_config::TopicConfig;
 
 /// The properties of a copy: the id of the first one, then those of the `system`, then what the
-/// message has, unless `system` has it, too. What a delay has left is not among them (CONC-21).
+/// message has, unless `system` has it, too. What a delay has left is not among them (CONC-21). If
+/// the time in which it is delivered has begun, it goes on.
 pub(crate) fn properties_of_copy(message: &Delivery<'_>, system: &[(&str, &str)]) -> Vec<u8> {
+    let Some(ms) = message.expires_ms() else { return copied(message, system, |_| true) };
+    let end = ms_value(ms);
+    let system: Vec<_> = system.iter().copied().chain([(EXPIRES, &*end)]).collect();
+    copied(message, &system, |name| !is_of_life(name))
+}
+
+fn copied(
+    message: &Delivery<'_>,
+    system: &[(&str, &str)],
+    keeps: impl Fn(&str) -> bool,
+) -> Vec<u8> {
     let id = format!("{:016x}", message.id().position());
     let kept = message.all_properties().filter(|(name, _)| {
-        *name != FIRST_ID && !is_of_delay(name) && system.iter().all(|(other, _)| other != name)
+        let own = *name == FIRST_ID || system.iter().any(|(other, _)| other == name);
+        !own && !is_of_delay(name) && keeps(name)
     });
     encode([(FIRST_ID, &*id)].into_iter().chain(system.iter().copied()).chain(kept))
 }

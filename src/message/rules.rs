@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::names::{is_blank, trim};
 use crate::properties::{KEYS, TAGS, has_separator, is_reserved};
+use std::time::Duration;
 
 /// Refuses a tag that no tag expression can name (SUB-2).
 #[inline]
@@ -31,6 +32,19 @@ pub(super) fn check_property(name: &str, value: &str) -> Result<()> {
         return Ok(());
     };
     Err(refuse(name, reason))
+}
+
+/// Refuses a time to live that cannot be meant.
+pub(super) fn check_time_to_live(time: Duration) -> Result<()> {
+    let (value, min, max) = (in_ms(time), 1, 3660 * 86_400_000);
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Setting { name: "time_to_live in ms", value, rule: "a number", min, max })
+}
+
+pub(super) fn in_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether `text` holds nothing that any rule for tags and keys looks at.

@@ -4,12 +4,13 @@ use super::log_file::LogFile;
 use super::record::Record;
 use crate::message::Message;
 use crate::message_id::MessageId;
-use crate::properties::Properties;
+use crate::properties::{Properties, TIME_TO_LIVE};
 use crate::queue_id::QueueId;
 use crate::sync::Counted;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Messages that were read together.
 ///
@@ -261,6 +262,14 @@ impl<'a> Delivery<'a> {
         self.record.born_ms()
     }
 
+    /// When the message is delivered no more, in milliseconds since 1970; `None` if it has no
+    /// [time to live](Message::time_to_live).
+    #[must_use]
+    #[inline]
+    pub fn expires_ms(&self) -> Option<u64> {
+        self.record.expires_ms()
+    }
+
     /// How often the message was delivered before and failed; 0 for the first delivery.
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -294,6 +303,9 @@ impl<'a> Delivery<'a> {
         }
         for (name, value) in self.properties() {
             message = message.property(name.to_owned(), value.to_owned());
+        }
+        if let Some(ms) = self.reserved().ms(TIME_TO_LIVE) {
+            message = message.time_to_live(Duration::from_millis(ms));
         }
         message.flag(self.flag()).born_ms(self.born_ms())
     }

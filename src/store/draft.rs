@@ -4,11 +4,11 @@
 //! [`Draft`] adds what is a message's own; under the lock it only needs its place.
 
 use super::record::{
-    ALIGN, COPIED, HEADER, KEYED, Kind, MAGIC, Place, Record, Seal, VERSION, put, seeded, u32_at,
-    u64_at,
+    ALIGN, COPIED, HEADER, KEYED, Kind, MAGIC, MORTAL, Place, Record, Seal, VERSION, put, seeded,
+    u32_at, u64_at,
 };
 use crate::message::Message;
-use crate::properties::Properties;
+use crate::properties::{EXPIRES, Properties, TIME_TO_LIVE};
 use crate::sync::Arc;
 use crc32fast::Hasher;
 use smallvec::SmallVec;
@@ -165,6 +165,7 @@ impl<'a> Draft<'a> {
     ) {
         let Pending { tag_hash, born_ms, properties: source, body } = pending;
         let flags = if source.keyed() { flags | KEYED } else { flags };
+        let flags = if source.mortal() { flags | MORTAL } else { flags };
         let properties = source.len();
         let used = HEADER + outline.topic.len() + properties + body.len();
         let length = used.next_multiple_of(ALIGN);
@@ -285,6 +286,18 @@ impl Source<'_> {
         match self {
             Self::Message(message) => message.keys().next().is_some(),
             Self::Encoded(bytes) => Properties(bytes).keys().next().is_some(),
+        }
+    }
+
+    /// Whether the message is delivered for a limited time.
+    #[inline]
+    fn mortal(self) -> bool {
+        match self {
+            Self::Message(message) => message.time_to_live.is_some(),
+            Self::Encoded(bytes) => {
+                let properties = Properties(bytes);
+                [TIME_TO_LIVE, EXPIRES].iter().any(|name| properties.get(name).is_some())
+            }
         }
     }
 

@@ -12,7 +12,7 @@
 //! header are then mixed in, those last that depend on the record's place ([`Seal`]): all but those
 //! is done outside the append lock. The padding must be zero.
 
-use crate::properties::Properties;
+use crate::properties::{EXPIRES, Properties, TIME_TO_LIVE};
 use crc32fast::Hasher;
 use std::ops::Range;
 
@@ -73,6 +73,9 @@ pub(crate) const CONTINUED: u8 = 2;
 pub(crate) const KEYED: u8 = 4;
 /// The message was stored before: its properties begin with the id that it had then.
 pub(crate) const COPIED: u8 = 8;
+
+/// The message is delivered for a limited time: its properties say for how long, or until when.
+pub(crate) const MORTAL: u8 = 16;
 
 /// Where and when a record stands.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +197,23 @@ impl<'a> Record<'a> {
     pub(crate) fn first_position(&self) -> u64 {
         let first = if self.has(COPIED) { Properties(self.properties()).first_id() } else { None };
         first.unwrap_or_else(|| self.position())
+    }
+
+    /// When the message is delivered no more, in milliseconds since 1970. For one that waits to be
+    /// due the time has not begun.
+    #[inline]
+    pub(crate) fn expires_ms(&self) -> Option<u64> {
+        if self.has(MORTAL) { self.end_of_life() } else { None }
+    }
+
+    #[cold]
+    fn end_of_life(&self) -> Option<u64> {
+        let properties = Properties(self.properties());
+        let lives = || {
+            let ms = properties.ms(TIME_TO_LIVE).filter(|_| self.kind() != Kind::Delayed)?;
+            Some(self.store_ms().saturating_add(ms))
+        };
+        properties.ms(EXPIRES).or_else(lives)
     }
 
     fn age(&self) -> i32 {

@@ -47,6 +47,7 @@ mod stuck;
 mod subscriptions;
 mod support;
 mod thread_count;
+mod time_to_live;
 mod topic_changes;
 mod topics;
 mod wake_up;

@@ -24,9 +24,43 @@ impl Service {
             if std::mem::take(&mut alone) && run.claims().open() {
                 self.work.send(Work::Help(queue.clone(), run.clone()));
             }
-            now = self.consume(worker, queue, run, batch, now);
+            now = match run.is_mortal() {
+                true => self.consume_living(worker, queue, run, batch, now),
+                false => self.consume(worker, queue, run, batch, now),
+            };
         }
         worker.put_down();
+    }
+
+    /// Consumes what of a batch has not expired while it waited, in as many calls as that takes.
+    fn consume_living(
+        &self,
+        worker: &Arc<Worker>,
+        queue: &Arc<OwnedQueue>,
+        run: &Arc<Run>,
+        mut claimed: Range<usize>,
+        mut now: Tick,
+    ) -> Tick {
+        let over = |index: &usize| {
+            run.messages().get(*index).is_some_and(|message| self.core.has_expired(&message))
+        };
+        while !claimed.is_empty() {
+            let end = claimed.clone().find(over).unwrap_or(claimed.end);
+            if end > claimed.start {
+                now = self.consume(worker, queue, run, claimed.start..end, now);
+                claimed.start = end;
+            } else {
+                self.expire(queue, run.places()[claimed.start]);
+                claimed.start += 1;
+            }
+        }
+        now
+    }
+
+    /// The time of a message was over before its turn came.
+    fn expire(&self, queue: &Arc<OwnedQueue>, Place { offset, size }: Place) {
+        self.group.pulls.expired.add(1);
+        self.progress(queue, queue.window.finish(offset, size));
     }
 
     /// Consumes one batch, beginning `now`; returns when that has ended.

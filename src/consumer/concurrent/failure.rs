@@ -43,7 +43,8 @@ impl Service {
         if self.settings.filter_retries && !self.core.passes(&queue.owned.filter, delivery) {
             return self.progress(queue, queue.window.finish_all(&[place]));
         }
-        let alone = Arc::new(Run::new(message.into(), vec![place], 1));
+        let mortal = delivery.expires_ms().is_some();
+        let alone = Arc::new(Run::new(message.into(), vec![place], 1).mortal(mortal));
         self.work_on(worker, queue, &alone);
     }
 }

@@ -85,6 +85,12 @@ impl Service {
                 self.progress(queue, queue.window.give_back(&[], run, &[]));
                 return self.pull_later(SOON, PullRequest { next: from, ..request });
             }
+            if run.is_mortal() && self.is_overdue(run, done) {
+                // Read again from there, what has expired is passed by.
+                let next = run.places()[done].offset;
+                self.progress(queue, queue.window.give_back(&[], run, &[]));
+                return self.read_on(PullRequest { next, ..request });
+            }
             let Some(batch) = run.claims().claim() else { break };
             done = batch.end;
             if let Turn::Again(next, pause) = self.consume_in_order(listener, queue, run, batch) {
@@ -95,6 +101,12 @@ impl Service {
             Duration::ZERO => self.read_on(request),
             interval => self.pull_later(interval, request),
         }
+    }
+
+    /// Whether one of the messages that are left of a run has expired while it waited.
+    fn is_overdue(&self, run: &Run, from: usize) -> bool {
+        let mut left = (from..run.places().len()).filter_map(|index| run.messages().get(index));
+        left.any(|message| self.core.has_expired(&message))
     }
 
     fn may_go_on(&self, queue: &OwnedQueue, begun: Moment) -> bool {

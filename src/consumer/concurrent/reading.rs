@@ -4,7 +4,7 @@ use super::super::handler::Handler;
 use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
 use super::worker::Worker;
-use crate::broker::group::Owned;
+use crate::broker::expiry::Most;
 use crate::broker::hold::Waiter;
 use crate::broker::pull_stats::Count;
 use crate::broker::run::{Place, Run};
@@ -39,9 +39,9 @@ impl Service {
             self.pull_later(self.settings.flow_delay, request);
             return limit.add(1);
         }
-        let Owned { queue: index, filter, .. } = &queue.owned;
-        let batch = self.settings.pull_batch;
-        let fetch = match self.core.fetch(index, *next, batch, RUN_BYTES, filter) {
+        let index = &queue.owned.queue;
+        let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
+        let fetch = match self.core.fetch_for(&self.group, &queue.owned, *next, most, |_| true) {
             Ok(fetch) => fetch,
             Err(error) => {
                 self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
@@ -77,12 +77,16 @@ impl Service {
         pulls.found.add(1);
         pulls.found_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         pulls.messages.add(fetch.messages.len() as u64);
-        let place = |m: Delivery<'_>| Place { offset: m.offset(), size: m.body().len() };
+        let mut mortal = false;
+        let place = |m: Delivery<'_>| {
+            mortal |= m.expires_ms().is_some();
+            Place { offset: m.offset(), size: m.body().len() }
+        };
         let places: Vec<_> = fetch.messages.iter().map(place).collect();
         let bytes = places.iter().map(|place| place.size).sum();
         request.queue.owned.meter.count_read(places.len(), bytes, took, now);
         let batch = self.handler.batch(self.settings.listener_batch);
-        let run = Arc::new(Run::new(fetch.messages, places, batch));
+        let run = Arc::new(Run::new(fetch.messages, places, batch).mortal(mortal));
         let queue = request.queue;
         if !queue.window.register(&run, fetch.next) {
             return;

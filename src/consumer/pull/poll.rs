@@ -1,6 +1,7 @@
 //! Polling: queues are read in turn, and whoever finds nothing sleeps in the hold table.
 
 use super::member::PullMember;
+use crate::broker::expiry::Most;
 use crate::broker::group::Owned;
 use crate::broker::hold::{Arrival, Waiter};
 use crate::clock::Moment;
@@ -105,9 +106,10 @@ impl PullMember {
             drop(queues);
             let wanted = most - read.messages.len();
             let began = self.core.clock().moment();
+            let most = Most { messages: wanted, bytes: MOST_BYTES };
             // A close waits for it: nobody else may have the files before it ends.
             let reading = self.core.reading()?;
-            let fetch = self.core.fetch(&owned.queue, from, wanted, MOST_BYTES, &owned.filter)?;
+            let fetch = self.core.fetch_for(&self.group, &owned, from, most, |_| true)?;
             drop(reading);
             let mut queues = self.queues.lock();
             let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);

@@ -28,7 +28,7 @@ pub(super) type Callback = Box<dyn Fn(&PullTurn<'_>) -> NextTurn + Send + Sync>;
 /// The shared state of one pull schedule.
 pub(super) struct ScheduleService {
     pub(super) core: Arc<Core>,
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
     name: String,
     mode: Mode,
     callback: Callback,

@@ -3,9 +3,11 @@
 use super::super::builder::check_range;
 use super::super::pull::Pull;
 use super::service::ScheduleService;
+use crate::broker::expiry::Most;
 use crate::broker::group::Owned;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
+use crate::store::FetchStatus;
 use crate::sync::{Mutex, Rank};
 
 /// A queue that a schedule has.
@@ -89,9 +91,15 @@ impl PullTurn<'_> {
     pub fn pull(&self, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
         self.service.permits()?;
-        let Owned { queue, filter, .. } = &self.queue.owned;
-        let from = self.queue.next();
-        let fetch = self.service.core.fetch(queue, from, max, usize::MAX, filter)?;
+        let (from, owned, service) = (self.queue.next(), &self.queue.owned, self.service);
+        let most = Most { messages: max, bytes: usize::MAX };
+        let began = service.core.clock().moment();
+        let fetch = service.core.fetch_for(&service.group, owned, from, most, |_| true)?;
+        if fetch.status == FetchStatus::Found {
+            let now = service.core.clock().moment();
+            let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
+            owned.meter.count_read(fetch.messages.len(), bytes, now.since(began), now);
+        }
         Ok(Pull::new(fetch, from))
     }
 
