@@ -19,6 +19,7 @@ mod group_settings;
 mod groups;
 mod hand_over;
 mod hooks;
+mod leases;
 mod lifecycle;
 mod limits;
 mod look_up;

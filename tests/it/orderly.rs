@@ -1,7 +1,10 @@
 //! Consuming in order: outcomes, pauses, commits, and who may work on a queue.
 
 use crate::support::*;
-use rocklet::{Broker, Delivery, DrivenClock, Filter, OrderlyOutcome, Pause, PushConsumerBuilder};
+use rocklet::{
+    Broker, Delivery, DrivenClock, Error, Filter, Mode, OrderlyOutcome, Pause, PushConsumer,
+    PushConsumerBuilder, ResetTo,
+};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -214,8 +217,8 @@ fn b_113_a_panic_suspends_the_queue_and_nothing_else_suffers() {
         .name("pan")
         .suspend_time(10 * MS)
         .start_orderly(move |delivery: &Delivery<'_>| match noted.note(delivery) {
-            (nth, 0) if nth % 20 == 0 => std::panic::panic_any(Bomb),
-            (nth, 0) if nth % 10 == 0 => panic!("planted"),
+            (nth, 0) if nth.is_multiple_of(20) => std::panic::panic_any(Bomb),
+            (nth, 0) if nth.is_multiple_of(10) => panic!("planted"),
             _ => (),
         })
         .unwrap();
@@ -225,4 +228,274 @@ fn b_113_a_panic_suspends_the_queue_and_nothing_else_suffers() {
     assert_eq!(threads("rocklet-pan-"), 2, "the workers are still there");
     drop(consumer);
     assert_eq!(settled(&scene.reopen()), 300);
+}
+
+// (ORD-15, PQ-8)
+#[test]
+fn ord_15_with_manual_commit_successes_are_kept_until_a_commit_or_a_rollback() {
+    let (scene, clock) = driven();
+    fill(&scene.broker, "t", 0, 0..6);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let consumer = builder(&scene.broker)
+        .manual_commit()
+        .pull_batch(2)
+        .suspend_time(Duration::from_secs(20))
+        .start_orderly(move |delivery: &Delivery<'_>| {
+            let first = noted.0.lock().unwrap().iter().all(|call| call.0 != number(delivery));
+            match noted.note(delivery) {
+                (2, _) | (5, 1) => OrderlyOutcome::Commit,
+                (4, _) if first => OrderlyOutcome::Rollback(Pause::because("a gap")),
+                (5, 0) => OrderlyOutcome::Suspend(Pause::because("a lock")),
+                _ => OrderlyOutcome::Success,
+            }
+        })
+        .unwrap();
+    wait_for("the rollback", || scene.broker.stats().suspended == 1);
+    assert_eq!((calls.len(), settled(&scene)), (5, 3));
+    assert!(consumer.last_failure().unwrap().ends_with("was rolled back: a gap"));
+    wait_for_calls(&calls, 8, &clock);
+    wait_for("the suspension", || scene.broker.stats().suspended == 2);
+    assert_eq!((calls.len(), settled(&scene)), (8, 3));
+    wait_for("commit of all", || {
+        clock.advance(100 * MS);
+        settled(&scene) == 6
+    });
+    let again = [(3, 0), (4, 0), (5, 0), (5, 1)];
+    assert_eq!(calls.all(), [&[(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)][..], &again].concat());
+    let stats = scene.broker.stats();
+    assert_eq!((stats.delivered, stats.failed), (7, 1), "a rollback is neither");
+}
+
+#[test]
+fn ord_15_without_manual_commit_commit_and_rollback_are_successes() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..20);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _consumer = builder(&scene.broker)
+        .start_orderly(move |delivery: &Delivery<'_>| match noted.note(delivery).0 % 3 {
+            0 => OrderlyOutcome::Commit,
+            1 => OrderlyOutcome::Rollback(Pause::default()),
+            _ => OrderlyOutcome::Success,
+        })
+        .unwrap();
+    wait_for("commit of all", || settled(&scene) == 20);
+    assert_eq!((calls.len(), scene.broker.stats().suspended), (20, 0));
+}
+
+// (ORD-15, ORD-12): nothing of what was not committed is lost, nor is it delivered twice at once.
+#[test]
+fn ord_15_what_was_kept_and_not_committed_comes_to_the_next_owner() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..8);
+    let start = |calls: &Calls, commit: u32| {
+        let noted = calls.clone();
+        let listener = move |delivery: &Delivery<'_>| match noted.note(delivery).0 {
+            nth if nth == commit => OrderlyOutcome::Commit,
+            _ => OrderlyOutcome::Success,
+        };
+        builder(&scene.broker).manual_commit().start_orderly(listener).unwrap()
+    };
+    let (first, second) = (Calls::default(), Calls::default());
+    let consumer = start(&first, 2);
+    wait_for("all", || first.len() == 8);
+    consumer.shutdown();
+    assert_eq!(settled(&scene), 3);
+    let _consumer = start(&second, 7);
+    wait_for("commit of all", || settled(&scene) == 8);
+    assert_eq!(second.all(), (3..8).map(|nth| (nth, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn ord_22_in_order_there_is_no_span_to_exceed() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..300);
+    let builder = builder(&scene.broker).manual_commit().pull_batch(7);
+    let _consumer = builder
+        .max_span(1)
+        .queue_messages(1)
+        .flow_delay(Duration::from_secs(86_400))
+        .start_orderly(|delivery: &Delivery<'_>| match number(delivery) {
+            299 => OrderlyOutcome::Commit,
+            _ => OrderlyOutcome::Success,
+        })
+        .unwrap();
+    wait_for("commit of all", || settled(&scene) == 300);
+}
+
+// (ORD-15): RocketMQ overwrites the offset with each commit; so it does here after a reset.
+#[test]
+fn ord_15_a_group_that_is_moved_back_commits_from_there_on() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..50);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let _consumer = builder(&scene.broker)
+        .start_orderly(move |delivery: &Delivery<'_>| {
+            noted.note(delivery);
+        })
+        .unwrap();
+    wait_for("commit of all", || settled(&scene) == 50);
+    scene.broker.reset_offsets("g", "t", ResetTo::First).unwrap();
+    wait_for("all again", || calls.len() == 100 && settled(&scene) == 50);
+    let numbers: Vec<u32> = calls.all().iter().map(|call| call.0).collect();
+    assert_eq!(numbers, (0..50).chain(0..50).collect::<Vec<_>>());
+}
+
+#[test]
+fn ord_10_a_run_that_takes_too_long_makes_way_for_other_queues() {
+    let clock = DrivenClock::new(1_700_000_000_000);
+    let day = Duration::from_secs(86_400);
+    let scene = scene_with(|builder| builder.clock(&clock).lease_expiry(day));
+    scene.broker.create_topic("t", 2).unwrap();
+    fill(&scene.broker, "t", 0, 0..5);
+    fill(&scene.broker, "t", 1, 100..105);
+    let calls = Calls::default();
+    let (noted, time) = (calls.clone(), clock.clone());
+    let listener = move |delivery: &Delivery<'_>| {
+        noted.note(delivery);
+        // Not too long, and then longer.
+        time.advance(Duration::from_secs(if number(delivery) % 100 == 0 { 50 } else { 15 }));
+    };
+    let builder = builder(&scene.broker).threads(1).pull_expiry(day);
+    let _consumer = builder.start_orderly(listener).unwrap();
+    wait_for("commit of all", || {
+        clock.advance(MS);
+        settled(&scene) == 10
+    });
+    let numbers: Vec<u32> = calls.all().iter().map(|call| call.0).collect();
+    let (ahead, behind) = (numbers[0], 100 - numbers[0]);
+    assert_eq!(numbers[..3], [ahead, ahead + 1, behind], "{numbers:?}");
+    let of = |queue: u32| numbers.iter().filter(|nth| *nth / 100 == queue).is_sorted();
+    assert!(of(0) && of(1), "{numbers:?}");
+}
+
+// (ORD-19)
+#[test]
+fn ord_19_in_broadcasting_each_member_consumes_all_in_order_and_suspends_for_itself() {
+    let scene = scene();
+    scene.broker.create_topic("t", 2).unwrap();
+    fill(&scene.broker, "t", 0, 0..40);
+    fill(&scene.broker, "t", 1, 100..140);
+    let start = |name: &str, suspends: bool| {
+        let calls = Calls::default();
+        let noted = calls.clone();
+        let builder = builder(&scene.broker).mode(Mode::Broadcasting).name(name);
+        let listener = move |delivery: &Delivery<'_>| match noted.note(delivery) {
+            (5, 0..3) if suspends => Err("no"),
+            _ => Ok(()),
+        };
+        (calls, builder.suspend_time(10 * MS).start_orderly(listener).unwrap())
+    };
+    let members = [start("a", true), start("b", false)];
+    for (calls, member) in &members {
+        let all = || scene.broker.committed_by("g", &member.name(), &q("t", 0)).unwrap();
+        wait_for("commit of all", || all() == Some(40));
+        wait_for("all", || calls.len() >= 80);
+        for queue in [0, 1] {
+            let all = calls.all();
+            let mut of = all.iter().filter(|call| call.0 / 100 == queue);
+            assert!(of.by_ref().is_sorted(), "{all:?}");
+        }
+    }
+    assert_eq!(members.each_ref().map(|(calls, _)| calls.len()), [83, 80]);
+    assert_eq!(scene.broker.stats().dropped, 0);
+}
+
+#[test]
+fn members_of_a_group_consume_all_in_order_or_none() {
+    let scene = scene();
+    let refused = |started: rocklet::Result<PushConsumer>| match started.unwrap_err() {
+        Error::Mismatch { what, .. } => what,
+        other => panic!("{other}"),
+    };
+    let first = builder(&scene.broker).start_orderly(|_: &Delivery<'_>| ()).unwrap();
+    assert_eq!(refused(builder(&scene.broker).start(|_| ())), "kind of consumer");
+    let _second = builder(&scene.broker).start_orderly(|_: &Delivery<'_>| ()).unwrap();
+    drop((first, _second));
+    let _concurrent = builder(&scene.broker).start(|_| ()).unwrap();
+    let again = builder(&scene.broker).start_orderly(|_: &Delivery<'_>| ());
+    assert_eq!(refused(again), "kind of consumer");
+}
+
+// (ORD-9, ORD-17, REB-9)
+#[test]
+fn ord_17_a_queue_changes_hands_when_its_listener_has_returned_and_no_sooner() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..10);
+    let (calls, door) = (Calls::default(), Door::default());
+    let start = |name: &str| {
+        let (calls, door) = (calls.clone(), door.clone());
+        let listener = move |delivery: &Delivery<'_>| {
+            if calls.note(delivery).0 == 3 {
+                door.pass();
+            }
+        };
+        builder(&scene.broker).name(name).start_orderly(listener).unwrap()
+    };
+    // Averagely gives the only queue to the first name.
+    let b = start("b");
+    wait_for("a listener inside", || door.waiting() == 1);
+    let a = start("a");
+    assert_eq!((scene.broker.stats().draining, settled(&scene)), (1, 3));
+    assert_eq!((a.assignment(), b.assignment()), (vec![], vec![q("t", 0)]));
+    door.open();
+    wait_for("commit of all", || settled(&scene) == 10);
+    assert_eq!((a.assignment(), b.assignment()), (vec![q("t", 0)], vec![]));
+    // What was not begun is left to the next owner, and nothing comes twice (ORD-12, ORD-20).
+    assert_eq!(calls.all(), (0..10).map(|nth| (nth, 0)).collect::<Vec<_>>());
+}
+
+#[test]
+fn ord_17_a_suspended_queue_changes_hands_at_once() {
+    let (scene, _clock) = driven();
+    fill(&scene.broker, "t", 0, 0..10);
+    let builder = || builder(&scene.broker).suspend_time(Duration::from_secs(30));
+    let b = builder().name("b").start_orderly(|_: &Delivery<'_>| Err("never")).unwrap();
+    wait_for("the suspension", || scene.broker.stats().suspended == 1);
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let listener = move |delivery: &Delivery<'_>| {
+        noted.note(delivery);
+    };
+    let _a = builder().name("a").start_orderly(listener).unwrap();
+    // The time stands still.
+    wait_for("commit of all", || settled(&scene) == 10);
+    assert_eq!(calls.all(), (0..10).map(|nth| (nth, 0)).collect::<Vec<_>>());
+    b.shutdown();
+}
+
+#[test]
+fn b_097_revoking_a_queue_a_hundred_times_leaves_no_loop_behind() {
+    let scene = scene();
+    scene.broker.create_topic("t", 3).unwrap();
+    let calls = Calls::default();
+    let start = |name: &str| {
+        let noted = calls.clone();
+        let listener = move |delivery: &Delivery<'_>| match noted.note(delivery) {
+            (nth, 0) if nth.is_multiple_of(7) => Err("once"),
+            _ => Ok(()),
+        };
+        let builder = builder(&scene.broker).name(name).suspend_time(10 * MS);
+        builder.start_orderly(listener).unwrap()
+    };
+    let stays = start("loop");
+    for round in 0..100 {
+        send(&scene.broker.producer(), "t", round * 6..round * 6 + 6);
+        drop(start("a"));
+    }
+    wait_for("commit of all", || settled(&scene) == 600);
+    wait_for("waiting queues", || scene.broker.stats().held == 3);
+    let called = calls.len();
+    assert_eq!((threads("rocklet-loop-"), threads("rocklet-a-")), (2, 0));
+    stays.pause().unwrap();
+    stays.resume().unwrap();
+    wait_for("waiting queues", || scene.broker.stats().held == 3);
+    assert_eq!((calls.len(), scene.broker.stats().consumers), (called, 1));
 }
