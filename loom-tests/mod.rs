@@ -27,6 +27,8 @@ mod in_flight_window;
 mod index_after_record;
 mod offset_commit;
 mod offset_reset;
+mod orderly_hand_off;
+mod orderly_lease;
 mod pause_gate;
 mod pending_sends;
 mod populate_ahead;

@@ -360,7 +360,11 @@ fn ord_10_a_run_that_takes_too_long_makes_way_for_other_queues() {
     let listener = move |delivery: &Delivery<'_>| {
         noted.note(delivery);
         // Not too long, and then longer.
-        time.advance(Duration::from_secs(if number(delivery) % 100 == 0 { 50 } else { 15 }));
+        time.advance(Duration::from_secs(if number(delivery).is_multiple_of(100) {
+            50
+        } else {
+            15
+        }));
     };
     let builder = builder(&scene.broker).threads(1).pull_expiry(day);
     let _consumer = builder.start_orderly(listener).unwrap();
