@@ -6,6 +6,7 @@
 
 use super::run::{Place, Run};
 use crate::sync::{Arc, Mutex, Rank};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// The window of one queue, owned by one member for one generation.
@@ -124,9 +125,6 @@ impl<M> ProcessQueue<M> {
             window.bytes += size;
         }
         window.pass(next);
-        while window.runs.front().is_some_and(|oldest| !oldest.claims().open()) {
-            window.runs.pop_front();
-        }
         window.runs.push_back(run.clone());
         true
     }
@@ -165,10 +163,11 @@ impl<M> ProcessQueue<M> {
 
     /// Finishes several messages.
     pub(crate) fn finish_all(&self, places: &[Place]) -> Progress {
-        let mut window = self.state.lock();
-        let before = window.low;
-        places.iter().for_each(|place| window.mark(before, *place));
-        window.advance(before)
+        self.change(|window| {
+            let before = window.low;
+            places.iter().for_each(|place| window.mark(before, *place));
+            window.advance(before)
+        })
     }
 
     /// One message waits for its next attempt: a revoked queue does not wait for it.
@@ -186,34 +185,36 @@ impl<M> ProcessQueue<M> {
 
     /// Finishes messages in order: those that were kept, and those behind them.
     pub(crate) fn commit(&self, kept: &[Place], places: &[Place]) -> Progress {
-        let mut window = self.state.lock();
-        let before = window.low;
-        window.waiting -= kept.len();
-        for place in kept.iter().chain(places) {
-            window.mark(before, *place);
-        }
-        window.advance(before)
+        self.change(|window| {
+            let before = window.low;
+            window.waiting -= kept.len();
+            for place in kept.iter().chain(places) {
+                window.mark(before, *place);
+            }
+            window.advance(before)
+        })
     }
 
     /// Gives back what was read and is not finished: messages that were kept, those of a batch, and
     /// what nobody has claimed of the run. They are to be read again, from the first of them on.
     pub(crate) fn give_back(&self, kept: &[Place], run: &Run<M>, batch: &[Place]) -> Progress {
-        let mut window = self.state.lock();
-        // Nothing is left to be claimed if it was revoked before.
-        let unclaimed = &run.places()[run.claims().close()..];
-        let before = window.low;
-        window.waiting -= kept.len();
-        let given_back = || [kept, batch, unclaimed].into_iter().flatten();
-        window.unfinished -= given_back().count();
-        window.bytes -= given_back().map(|place| place.size).sum::<usize>();
-        window.again = window.again.max(before + window.finished.len() as u64);
-        if let Some(first) = given_back().next() {
-            window.cut(first.offset);
-        }
-        #[cfg(broken_give_back_silent)]
-        return Progress::default();
-        #[cfg(not(broken_give_back_silent))]
-        window.advance(before)
+        self.change(|window| {
+            // Nothing is left to be claimed if it was revoked before.
+            let unclaimed = &run.places()[run.claims().close()..];
+            let before = window.low;
+            window.waiting -= kept.len();
+            let given_back = || [kept, batch, unclaimed].into_iter().flatten();
+            window.unfinished -= given_back().count();
+            window.bytes -= given_back().map(|place| place.size).sum::<usize>();
+            window.again = window.again.max(before + window.finished.len() as u64);
+            if let Some(first) = given_back().next() {
+                window.cut(first.offset);
+            }
+            #[cfg(broken_give_back_silent)]
+            return Progress::default();
+            #[cfg(not(broken_give_back_silent))]
+            window.advance(before)
+        })
     }
 
     /// The attempt begins; false if the queue has been revoked meanwhile.
@@ -296,6 +297,17 @@ impl<M> ProcessQueue<M> {
     pub(crate) fn is_revoked(&self) -> bool {
         self.state.lock().revoked
     }
+
+    /// Takes a step with the lock, and lets go of the runs that are claimed without it: an idle queue
+    /// holds no messages, whose file may have been dropped meanwhile.
+    fn change(&self, step: impl FnOnce(&mut Window<M>) -> Progress) -> Progress {
+        let mut window = self.state.lock();
+        let progress = step(&mut window);
+        let claimed = window.take_claimed();
+        drop(window);
+        drop(claimed);
+        progress
+    }
 }
 
 impl<M> Window<M> {
@@ -317,6 +329,14 @@ impl<M> Window<M> {
             self.unfinished -= 1;
             self.bytes -= size;
         }
+    }
+
+    fn take_claimed(&mut self) -> SmallVec<[Arc<Run<M>>; 2]> {
+        let mut claimed = SmallVec::new();
+        while self.runs.front().is_some_and(|oldest| !oldest.claims().open()) {
+            claimed.extend(self.runs.pop_front());
+        }
+        claimed
     }
 
     /// Ends the window at `offset`.
@@ -385,6 +405,21 @@ mod tests {
         assert_eq!(queue.finish_all(&batch.places()[1..]), Progress::default());
         assert_eq!(queue.finish_all(&batch.places()[..2]), commit(11));
         assert_eq!(queue.in_flight(), InFlight::default());
+    }
+
+    #[test]
+    fn a_window_without_work_holds_no_messages() {
+        let queue = ProcessQueue::new(0);
+        let (first, second, third) = (run(&[0, 1]), run(&[2]), run(&[3, 4]));
+        assert!([&first, &second, &third].iter().all(|run| queue.register(run, 5)));
+        let held = || [&first, &second, &third].map(|run| Arc::strong_count(run) > 1);
+        (0..2).for_each(|_| assert!(first.claims().claim().is_some()));
+        assert!(second.claims().claim().is_some() && third.claims().claim().is_some());
+        queue.finish(1, 10);
+        assert_eq!(held(), [false, false, true], "of the third there is more to claim");
+        let places = third.places().to_vec();
+        queue.give_back(&[], &third, &places[..1]);
+        assert_eq!(held(), [false; 3]);
     }
 
     #[test]
