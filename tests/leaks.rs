@@ -5,9 +5,9 @@
 mod support;
 
 use rocklet::{Broker, Delivery, Error, Message, Mode, OffsetStore, QueueId, ResetTo};
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::held::Held;
 use support::runner::{Ignored, run};
 
 const ROUNDS: u32 = 1000;
@@ -18,38 +18,6 @@ fn main() -> ExitCode {
         ("b_160_a_thousand_consumers_leave_nothing_behind", consumers),
         ("b_160_a_hundred_brokers_leave_nothing_behind", brokers),
     ])
-}
-
-/// What a process has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Held {
-    threads: usize,
-    descriptors: usize,
-    /// Mappings of files.
-    mappings: usize,
-}
-
-impl Held {
-    fn now(dir: &Path) -> Self {
-        let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let dir = dir.to_str().unwrap();
-        Self {
-            threads: count("/proc/self/task"),
-            descriptors: count("/proc/self/fd"),
-            mappings: maps.lines().filter(|line| line.contains(dir)).count(),
-        }
-    }
-
-    /// Waits until nothing is left that was not there before: what ends may take its time.
-    fn expect(self, dir: &Path, round: u32) {
-        let start = Instant::now();
-        while Self::now(dir) != self {
-            let now = Self::now(dir);
-            assert!(start.elapsed() < Duration::from_secs(30), "round {round}: {self:?} {now:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
 }
 
 /// All mappings, those of threads and of the allocator included.

@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use support::held::memory;
 use support::process::{LONG, Process, child_arguments, told};
 use support::runner::{Ignored, argument, run};
 
@@ -51,13 +52,6 @@ fn said<const N: usize>(child: &Process, what: &str) -> [u64; N] {
     assert_eq!(said, what, "{line}");
     let numbers: Vec<u64> = numbers.split_whitespace().map(|n| n.parse().unwrap()).collect();
     numbers.try_into().unwrap()
-}
-
-/// A value of `/proc/self/status`, in bytes.
-fn memory(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// How many mappings and descriptors this process has.

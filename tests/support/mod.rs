@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "every test target uses a part of it")]
 
 pub(crate) mod content;
+pub(crate) mod held;
 pub(crate) mod process;
 pub(crate) mod runner;
 

@@ -77,9 +77,11 @@ impl Choice {
                 // No test of ours is ignored as such.
                 "--ignored" => choice.none = true,
                 "--skip" => choice.skipped.extend(arguments.next()),
-                "--rounds" | "--seed" | "--queues" | "--messages" | "--script" | "--step"
-                | "--subset" | "--call" | "--file" | "--byte" | "--test-threads" | "--format"
-                | "--color" | "-Z" | "--logfile" | "--shuffle-seed" => drop(arguments.next()),
+                "--rounds" | "--seconds" | "--seed" | "--queues" | "--messages" | "--script"
+                | "--step" | "--subset" | "--call" | "--file" | "--byte" | "--test-threads"
+                | "--format" | "--color" | "-Z" | "--logfile" | "--shuffle-seed" => {
+                    drop(arguments.next())
+                }
                 flag if flag.starts_with('-') => {}
                 filter => choice.filters.push(filter.to_owned()),
             }

@@ -1,0 +1,43 @@
+//! What this process has: threads, descriptors, mappings, memory.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What comes and goes in whole numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) threads: usize,
+    pub(crate) descriptors: usize,
+    /// Mappings of files of one directory.
+    pub(crate) mappings: usize,
+}
+
+impl Held {
+    pub(crate) fn now(dir: &Path) -> Self {
+        let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let dir = dir.to_str().unwrap();
+        Self {
+            threads: count("/proc/self/task"),
+            descriptors: count("/proc/self/fd"),
+            mappings: maps.lines().filter(|line| line.contains(dir)).count(),
+        }
+    }
+
+    /// Waits until nothing is left that was not there before: what ends may take its time.
+    pub(crate) fn expect(self, dir: &Path, round: u32) {
+        let start = Instant::now();
+        while Self::now(dir) != self {
+            let now = Self::now(dir);
+            assert!(start.elapsed() < Duration::from_secs(30), "round {round}: {self:?} {now:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// A value of `/proc/self/status`, in bytes: `RssAnon` is the memory that is no file's.
+pub(crate) fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
