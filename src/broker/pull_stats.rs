@@ -6,15 +6,16 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// How reads for push consumers ended, since the broker was opened.
+/// How reads for the consumers of a group ended, since the broker was opened.
 ///
-/// A read is one turn of a queue's pull request: a look at a limited number of messages.
+/// A read is a look at a limited number of messages of one queue: a turn of its pull request, or a
+/// part of a poll. What is pulled on no group's account is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PullStats {
     /// Reads that found messages.
     pub found: u64,
-    /// The messages that they found: what passes the filter, and goes to listeners.
+    /// The messages that they found: what passes the filter, and goes to listeners or to the caller.
     pub messages: u64,
     /// What these reads took, all together.
     pub found_time: Duration,
@@ -44,7 +45,7 @@ pub struct PullStats {
 }
 
 impl Broker {
-    /// How reads for the push consumers of a group ended; [`Stats::pulls`](crate::Stats::pulls) has
+    /// How reads for the consumers of a group ended; [`Stats::pulls`](crate::Stats::pulls) has
     /// the sum of all groups.
     ///
     /// # Errors
@@ -82,13 +83,13 @@ impl AddAssign for PullStats {
 /// The counters of one group.
 #[derive(Debug, Default)]
 pub(crate) struct PullCounters {
-    pub(crate) found: Count,
-    pub(crate) messages: Count,
-    pub(crate) found_nanos: Count,
+    found: Count,
+    messages: Count,
+    found_nanos: Count,
     pub(crate) no_new: Count,
     pub(crate) none_matched: Count,
-    pub(crate) illegal: Count,
-    pub(crate) missed: Count,
+    illegal: Count,
+    missed: Count,
     pub(crate) expired: Count,
     pub(crate) failed: Count,
     pub(crate) held: Count,
@@ -98,6 +99,18 @@ pub(crate) struct PullCounters {
 }
 
 impl PullCounters {
+    pub(crate) fn count_found(&self, messages: usize, took: Duration) {
+        self.found.add(1);
+        self.messages.add(messages as u64);
+        self.found_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// A queue did not have the offset: reading goes on at `nearest`.
+    pub(crate) fn count_illegal(&self, offset: u64, nearest: u64) {
+        self.illegal.add(1);
+        self.missed.add(nearest.saturating_sub(offset));
+    }
+
     pub(crate) fn snapshot(&self) -> PullStats {
         PullStats {
             found: self.found.get(),

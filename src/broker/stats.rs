@@ -32,7 +32,7 @@ pub struct Stats {
     pub failed_rebalances: u64,
     /// Queues whose consumer sleeps until a message arrives.
     pub held: usize,
-    /// How reads for push consumers ended, of all groups;
+    /// How reads for consumers ended, of all groups;
     /// [`Broker::pull_stats`](crate::Broker::pull_stats) tells it of one.
     pub pulls: PullStats,
     /// Messages that listeners consumed since the broker was opened.

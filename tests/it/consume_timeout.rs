@@ -27,6 +27,7 @@ fn timed_out(scene: &Scene) -> u64 {
     scene.broker.stats().timed_out
 }
 
+// (PQ-12)
 #[test]
 fn b_110_pq_12_a_message_times_out_exactly_when_its_time_is_up() {
     for phase in [0, 1, 3500, 9999] {
@@ -62,6 +63,7 @@ fn b_110_pq_12_a_message_times_out_exactly_when_its_time_is_up() {
     }
 }
 
+// (PQ-13)
 #[test]
 fn b_111_pq_13_only_time_inside_the_listener_counts() {
     let (scene, clock) = driven();

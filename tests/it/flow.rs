@@ -56,6 +56,30 @@ fn pull_5_the_limits_of_a_topic_are_shared_by_its_queues() {
 }
 
 #[test]
+fn pull_5_the_share_of_a_queue_grows_when_others_are_given_away() {
+    let clock = DrivenClock::new(1_700_000_000_000);
+    let scene = scene_with(|builder| builder.clock(&clock));
+    scene.broker.create_topic("t", 2).unwrap();
+    let door = Door::default();
+    let start = || {
+        let inside = door.clone();
+        let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let builder = builder.threads(24).pull_batch(1).topic_messages(10);
+        builder.start(move |_| inside.pass()).unwrap()
+    };
+    let members = [start(), start()];
+    let one_each = || members.iter().all(|member| member.assignment().len() == 1);
+    wait_for("a queue for each", one_each);
+    send(&scene.broker.producer(), "t", 0..60);
+    // Both queues with one member would have six each.
+    wait_for("as many", || door.waiting() >= 2 * 11);
+    std::thread::sleep(SHORT);
+    assert_eq!(door.waiting(), 2 * 11);
+    door.open();
+    drop(members);
+}
+
+#[test]
 fn b_108_whatever_listeners_do_at_small_limits_the_commit_arrives_at_the_end() {
     const MESSAGES: u32 = 3000;
     let scene = scene();

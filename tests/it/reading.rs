@@ -260,6 +260,38 @@ fn pull_15_reads_are_counted_by_outcome_and_group() {
     assert!(matches!(broker.pull_stats("unknown"), Err(Error::NoSuchGroup { .. })));
 }
 
+#[test]
+fn pull_15_polls_are_counted_as_well() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    let mut pull = broker.pull_consumer("p").subscribe("t", "wanted").unwrap().start().unwrap();
+    let pulls = || broker.pull_stats("p").unwrap();
+    assert!(pull.poll(Duration::ZERO).unwrap().is_empty());
+    assert_eq!((pulls().no_new, pulls().held), (1, 0));
+    send_tagged(broker, "t", "other", 0);
+    assert!(pull.poll(Duration::ZERO).unwrap().is_empty());
+    assert_eq!(pulls().none_matched, 1);
+    send_tagged(broker, "t", "wanted", 1);
+    assert_eq!(numbers(&pull.poll(Duration::ZERO).unwrap()), [1]);
+    assert_eq!((pulls().found, pulls().messages), (1, 1));
+    let polling = std::thread::spawn(move || (numbers(&pull.poll(SOON).unwrap()), pull));
+    wait_for("a sleeping poll", || broker.stats().held == 1 && pulls().held > 0);
+    send_tagged(broker, "t", "wanted", 2);
+    let (found, mut pull) = polling.join().unwrap();
+    assert_eq!((found, pulls().woken, pulls().messages), (vec![2], 1, 2));
+    pull.pause(&[q("t", 0)]).unwrap();
+    let large = vec![0; 100 << 10];
+    for _ in 0..40 {
+        broker.producer().send(&Message::new("t", &large[..])).unwrap();
+    }
+    broker.drop_before(broker.stats().log_end).unwrap();
+    pull.resume(&[q("t", 0)]).unwrap();
+    assert!(pull.poll(Duration::ZERO).unwrap().is_empty());
+    let min = broker.min_offset(&q("t", 0)).unwrap();
+    assert_eq!((pulls().illegal, pulls().missed, pulls().failed), (1, min - 3, 0));
+}
+
 // (HOLD-1, HOLD-2)
 #[test]
 fn hold_2_short_polling_looks_at_its_interval_and_parks_nobody() {

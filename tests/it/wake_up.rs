@@ -145,3 +145,45 @@ fn a_poll_waits_for_a_topic_that_is_yet_to_be_made() {
     send(&scene.broker.producer(), "t", 7..8);
     assert_eq!(polling.join().unwrap(), [7]);
 }
+
+/// An append is made under one lock, so no place of the log is given away before it is written: that
+/// a producer stalls is that the others wait. The model `roll` has the roll in every interleaving.
+#[test]
+fn b_168_readers_pass_over_nothing_while_producers_race_over_the_ends_of_files() {
+    const PRODUCERS: u32 = 4;
+    const EACH: u32 = 60;
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 2).unwrap();
+    let start = |group: &str| broker.pull_consumer(group).subscribe("t", "*").unwrap().start();
+    let read_all = |group: &str| {
+        let mut pull = start(group).unwrap();
+        let (mut next, mut seen) = ([0; 2], Seen::default());
+        let begun = std::time::Instant::now();
+        while seen.len() < (PRODUCERS * EACH) as usize {
+            assert!(begun.elapsed() < SOON, "{} arrived", seen.len());
+            for delivery in &pull.poll(SHORT).unwrap() {
+                let next = &mut next[usize::from(delivery.queue_id().queue())];
+                assert_eq!(delivery.offset(), *next, "passed over a message");
+                *next += 1;
+                seen.note(u32::from_le_bytes(delivery.body()[..4].try_into().unwrap()));
+            }
+        }
+        std::mem::take(&mut seen).assert_each_once(0..PRODUCERS * EACH);
+    };
+    std::thread::scope(|scope| {
+        for producer in 0..PRODUCERS {
+            scope.spawn(move || {
+                for nth in producer * EACH..(producer + 1) * EACH {
+                    // From a few bytes to most of a file of 1 MiB.
+                    let mut large = body(nth);
+                    large.resize(4 + (nth as usize * 7919 % 800) * 1024, 0);
+                    broker.producer().send(&Message::new("t", large)).unwrap();
+                }
+            });
+        }
+        scope.spawn(|| read_all("live"));
+    });
+    assert!(broker.stats().log_end > 50 << 20, "many files were filled");
+    read_all("fresh");
+}

@@ -71,12 +71,9 @@ impl Service {
 
     /// Hands what was found to the workers, and the pull request on.
     fn take_over(&self, worker: &Arc<Worker>, request: PullRequest, fetch: Fetch, began: Moment) {
-        let pulls = &self.group.pulls;
         let now = self.core.clock().moment();
         let took = now.since(began);
-        pulls.found.add(1);
-        pulls.found_nanos.add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
-        pulls.messages.add(fetch.messages.len() as u64);
+        self.group.pulls.count_found(fetch.messages.len(), took);
         let mut mortal = false;
         let place = |m: Delivery<'_>| {
             mortal |= m.expires_ms().is_some();
@@ -113,8 +110,7 @@ impl Service {
     /// in the window, so nothing has to be waited for (PULL-12).
     fn correct(&self, request: PullRequest, nearest: u64) {
         let PullRequest { queue, next } = &request;
-        self.group.pulls.illegal.add(1);
-        self.group.pulls.missed.add(nearest.saturating_sub(*next));
+        self.group.pulls.count_illegal(*next, nearest);
         let id = &queue.owned.id;
         self.note_failure(format!("{id} has no offset {next}: reading goes on at {nearest}"));
         if nearest >= *next {

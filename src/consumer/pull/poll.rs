@@ -96,6 +96,7 @@ impl PullMember {
     /// are the user's.
     fn read_queue(&self, id: &QueueId, most: usize, read: &mut Read) -> Result<()> {
         const MOST_BYTES: usize = 16 << 20;
+        let pulls = &self.group.pulls;
         loop {
             let mut queues = self.queues.lock();
             queues.last = Some(id.clone());
@@ -109,7 +110,8 @@ impl PullMember {
             let most = Most { messages: wanted, bytes: MOST_BYTES };
             // A close waits for it: nobody else may have the files before it ends.
             let reading = self.core.reading()?;
-            let fetch = self.core.fetch_for(&self.group, &owned, from, most, |_| true)?;
+            let fetch = self.core.fetch_for(&self.group, &owned, from, most, |_| true);
+            let fetch = fetch.inspect_err(|_| pulls.failed.add(1))?;
             drop(reading);
             let mut queues = self.queues.lock();
             let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
@@ -119,20 +121,25 @@ impl PullMember {
                 FetchStatus::Found => {
                     let now = self.core.clock().moment();
                     let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
-                    let count = fetch.messages.len();
-                    owned.meter.count_read(count, bytes, now.since(began), now);
+                    let (count, took) = (fetch.messages.len(), now.since(began));
+                    pulls.count_found(count, took);
+                    owned.meter.count_read(count, bytes, took, now);
                     read.messages.append(&fetch.messages);
                     cursor.go_on(fetch.next);
                 }
                 FetchStatus::NoMatched => {
+                    pulls.none_matched.add(1);
                     cursor.pass(&self.core, fetch.next);
                     read.unread |= fetch.next < fetch.max;
                 }
                 FetchStatus::Removing | FetchStatus::TooSmall => {
+                    pulls.count_illegal(from, fetch.next);
                     cursor.pass(&self.core, fetch.next);
                     continue;
                 }
-                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {}
+                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {
+                    pulls.no_new.add(1);
+                }
             }
             return Ok(());
         }
@@ -146,6 +153,7 @@ impl PullMember {
         drop(queues);
         let park = |(owned, waiter, next): (Owned, Arc<dyn Waiter>, u64)| {
             self.core.hold.park(&self.core.store, &owned.queue, next, &waiter);
+            self.group.pulls.held.add(1);
             (owned, waiter)
         };
         held.into_iter().map(park).collect()
@@ -181,6 +189,9 @@ impl Waiter for PolledQueue {
     }
 
     fn wake(&self, _next: u64) {
+        if let Some(member) = self.member.upgrade() {
+            member.group.pulls.woken.add(1);
+        }
         self.woken.ring();
     }
 }
