@@ -6,6 +6,7 @@ unset RUSTFLAGS
 
 cargo run --release --example quickstart
 cargo run --release --example flights
+cargo run --release --example orderly
 if [ -f ci/flights-kill.sh ]; then
     bash ci/flights-kill.sh
 fi

@@ -87,7 +87,7 @@ pub(crate) fn check(
         let wanted = rows.iter().filter(|row| consumer.wants(row)).map(|row| row.number).collect();
         table.rows(format!("rows consumed by {}", consumer.title()), &history.rows(), &wanted);
         table.exactly("  twice in one run", history.doubles(), 0);
-        if *consumer == Consumer::Pull {
+        if matches!(consumer, Consumer::Pull | Consumer::InOrder) {
             table.exactly("  out of order along an aircraft", history.disorder, 0);
         }
         // Exactly what had been recorded and not committed comes again, nothing else.
@@ -112,13 +112,14 @@ pub(crate) fn check(
     table.rows("rows found by browsing for late UA and AA", &late, &wanted);
 
     table.summary = format!(
-        "{} sent, {} consumed by the group of 3, {} by JFK || LGA, {} pulled, order held for {} \
-         aircraft, {LATE}: {} sent, {} pushed, {} pulled, {} browsed\nrepeats after {} earlier runs: \
+        "{} sent, {} consumed by the group of 3, {} by JFK || LGA, {} pulled, {} by 3 that come and \
+         go, order held for {} aircraft, {LATE}: {} sent, {} pushed, {} pulled, {} browsed\nrepeats after {} earlier runs: \
          {} by the group of 3, {} by JFK || LGA, {} pulled",
         stored.places.len(),
         consumed[0],
         consumed[1],
         consumed[2],
+        consumed[5],
         stored.aircraft,
         wanted.len(),
         consumed[3],

@@ -34,12 +34,14 @@ pub(crate) enum Consumer {
     Late,
     /// The pull consumer that wants them, too.
     LatePull,
+    /// The group whose members consume in order, and join and leave all the time.
+    InOrder,
 }
 
 impl Consumer {
     /// All of them.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::GroupOf3, Self::JfkOrLga, Self::Pull, Self::Late, Self::LatePull];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::GroupOf3, Self::JfkOrLga, Self::Pull, Self::Late, Self::LatePull, Self::InOrder];
 
     /// Returns the name of its group.
     pub(crate) fn group(self) -> &'static str {
@@ -49,6 +51,7 @@ impl Consumer {
             Self::Pull => "pull",
             Self::Late => "late",
             Self::LatePull => "late-pull",
+            Self::InOrder => "in-order",
         }
     }
 
@@ -65,13 +68,14 @@ impl Consumer {
             Self::Pull => "the pull consumer",
             Self::Late => "late UA and AA, pushed",
             Self::LatePull => "late UA and AA, pulled",
+            Self::InOrder => "3 in order that come and go",
         }
     }
 
     /// Whether the row is for this consumer, found without the queue's own filter.
     pub(crate) fn wants(self, row: &Row<'_>) -> bool {
         match self {
-            Self::GroupOf3 | Self::Pull => true,
+            Self::GroupOf3 | Self::Pull | Self::InOrder => true,
             Self::JfkOrLga => matches!(row.origin(), Some("JFK" | "LGA")),
             Self::Late | Self::LatePull => {
                 let minutes = row.cell("dep_delay").and_then(|delay| delay.parse::<i64>().ok());
@@ -85,10 +89,14 @@ impl Consumer {
     ///
     /// A member has one worker, which finishes and commits the run it read before it reads the
     /// next; the pull consumer commits each poll before the next. So a kill makes each of them
-    /// repeat at most one run.
+    /// repeat at most one run. In order each row is committed before the next is consumed.
     pub(crate) fn in_flight(self) -> u64 {
-        let members = if self == Self::GroupOf3 { MEMBERS } else { 1 };
-        (members * RUN) as u64
+        let rows = match self {
+            Self::GroupOf3 => MEMBERS * RUN,
+            Self::InOrder => MEMBERS,
+            _ => RUN,
+        };
+        rows as u64
     }
 }
 
@@ -99,6 +107,7 @@ pub(crate) struct Consumers {
     members: Vec<PushConsumer>,
     filtered: [PushConsumer; 2],
     pulling: [JoinHandle<Result<()>>; 2],
+    in_order: Vec<JoinHandle<Result<()>>>,
     all_sent: Arc<AtomicBool>,
 }
 
@@ -144,7 +153,13 @@ impl Consumers {
                 thread::spawn(move || pull(&broker, consumer, filter, run, &all_sent))
             },
         );
-        Ok(Self { broker: broker.clone(), members, filtered, pulling, all_sent })
+        let in_order = (1..=MEMBERS as u64)
+            .map(|member| {
+                let (broker, all_sent) = (broker.clone(), Arc::clone(&all_sent));
+                thread::spawn(move || come_and_go(&broker, member, run, &all_sent))
+            })
+            .collect();
+        Ok(Self { broker: broker.clone(), members, filtered, pulling, in_order, all_sent })
     }
 
     /// Waits until the members of the group of 3 have shared the queues, and returns who has which.
@@ -161,17 +176,35 @@ impl Consumers {
     pub(crate) fn finish(self) -> Result<()> {
         self.all_sent.store(true, Ordering::Release);
         let sent = sent(&self.broker)?;
-        for consumer in [Consumer::GroupOf3, Consumer::JfkOrLga, Consumer::Late] {
+        for consumer in [Consumer::GroupOf3, Consumer::JfkOrLga, Consumer::Late, Consumer::InOrder]
+        {
             wait_for(consumer.title(), sent, || committed(&self.broker, consumer))?;
         }
         for consumer in self.members.into_iter().chain(self.filtered) {
             consumer.shutdown();
         }
-        for pulling in self.pulling {
-            pulling.join().map_err(|_| "the thread of a pull consumer panicked")??;
+        for consuming in self.pulling.into_iter().chain(self.in_order) {
+            consuming.join().map_err(|_| "the thread of a consumer panicked")??;
         }
         Ok(())
     }
+}
+
+/// Joins the group that consumes in order and leaves it again, until everything is sent, recorded and
+/// committed.
+fn come_and_go(broker: &Broker, member: u64, run: u64, all_sent: &AtomicBool) -> Result<()> {
+    while !all_sent.load(Ordering::Acquire) || committed(broker, Consumer::InOrder)? < sent(broker)?
+    {
+        let recorder = Recorder::new(broker, Consumer::InOrder, run);
+        let consumer = broker
+            .push_consumer(Consumer::InOrder.group())
+            .subscribe(FLIGHTS, Filter::ALL)?
+            .threads(1)
+            .start_orderly(move |flight: &Delivery<'_>| recorder.record(flight))?;
+        thread::sleep(Duration::from_millis(3 * member));
+        consumer.shutdown();
+    }
+    Ok(())
 }
 
 /// Pulls until everything is sent, recorded and committed.

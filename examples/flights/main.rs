@@ -7,9 +7,10 @@
 //! cargo run --release --example flights -- --dir d                   # goes on where it died
 //! ```
 //!
-//! One message per row goes to the topic `flights`. Five consumers read it: a clustering group of
-//! three members, a second group filtered by `JFK || LGA`, a pull consumer, and two that want late
-//! flights of two carriers, by an SQL92 expression over the columns. Each records every row it
+//! One message per row goes to the topic `flights`. Six consumers read it: a clustering group of
+//! three members, a second group filtered by `JFK || LGA`, a pull consumer, two that want late
+//! flights of two carriers, by an SQL92 expression over the columns, and a group that consumes in
+//! order, whose three members come and go all the time. Each records every row it
 //! consumed in the topic `flights_seen`, so that what it did survives a kill of the process as well. At the end the example reads both topics back, compares them with the file, prints a
 //! table, and exits with an error if a line of it is off.
 
