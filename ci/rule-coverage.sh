@@ -18,7 +18,7 @@ ids() { grep -oE '[A-Z]+-[0-9]+' | sort -u || true; }
 find src tests loom-tests -name '*.rs' -exec cat {} + | awk '
     /^ *\/\// { sub(/^ *\/+/, ""); comment = comment $0; next }
     /^ *#\[test\]/ { test = 1; next }
-    match($0, /^ *\("[a-z]+_[0-9]+_/) {
+    match($0, /\("[a-z]+_[0-9]+_/) {
         split(substr($0, RSTART, RLENGTH), word, /[("_]+/)
         print "(" toupper(word[2]) "-" word[3] ")"
     }

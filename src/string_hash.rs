@@ -69,6 +69,26 @@ mod tests {
     }
 
     #[test]
+    fn vec_1_hash_of_the_strings_of_the_specification() {
+        let expected = [
+            ("", 0),
+            ("a", 97),
+            ("TagA", 2_598_919),
+            ("TagB", 2_598_920),
+            ("Aa", 2112),
+            ("BB", 2112),
+            ("AaAa", 2_031_744),
+            ("BBBB", 2_031_744),
+            ("\u{65e5}\u{672c}", 835_047),
+            ("\u{1f600}", 1_772_899),
+            ("polygenelubricants", i32::MIN),
+        ];
+        for (text, hash) in expected {
+            assert_eq!(string_hash(text), hash, "{text:?}");
+        }
+    }
+
+    #[test]
     fn prod_12_queue_is_the_magnitude_of_the_signed_remainder() {
         assert_eq!(string_hash("polygenelubricants"), i32::MIN);
         assert_eq!(queue_for("polygenelubricants", 3), 2, "-2147483648 mod 3 = -2");

@@ -109,6 +109,42 @@ fn alloc_1_edges() {
     });
 }
 
+#[test]
+fn vec_4_vec_5_vec_6_shares_of_the_specification() {
+    let even: [(u16, u16, &str, &str); 6] = [
+        (4, 2, "0 1/2 3", "0 2/1 3"),
+        (7, 3, "0 1 2/3 4/5 6", "0 3 6/1 4/2 5"),
+        (8, 3, "0 1 2/3 4 5/6 7", "0 3 6/1 4 7/2 5"),
+        (10, 4, "0 1 2/3 4 5/6 7/8 9", "0 4 8/1 5 9/2 6/3 7"),
+        (16, 7, "0 1 2/3 4 5/6 7/8 9/10 11/12 13/14 15", "0 7 14/1 8 15/2 9/3 10/4 11/5 12/6 13"),
+        (3, 5, "0/1/2//", "0/1/2//"),
+    ];
+    for (queues, members, averagely, by_circle) in even {
+        assert_eq!(shares(&Averagely, "B", queues, members), averagely);
+        assert_eq!(shares(&ByCircle, "B", queues, members), by_circle);
+    }
+    assert_eq!(shares(&MachineRoom::new(["room"]), "room@B", 7, 3), "0 1 6/2 3/4 5");
+    let ring = ConsistentHash::new();
+    let rest = "1 2 3 4 5 6 8 9 10 11 12 13 14 15";
+    assert_eq!(shares(&ring, "B", 16, 2), format!("0 7/{rest}"));
+    let rest = "1 2 3 4 5 6 8 9 10 11 14 15";
+    assert_eq!(shares(&ring, "B", 16, 3), format!("0 7/{rest}/12 13"));
+    assert_eq!(shares(&ring, "B", 16, 4), "0 7/1 3 4 5 6 8 9 11 14 15/12/2 10 13");
+}
+
+/// The numbers of the queues of each member, in the order of their names.
+fn shares(strategy: &dyn AssignStrategy, label: &str, queues: u16, members: u16) -> String {
+    let queues: Vec<_> = (0..queues).map(|nth| LabelledQueue::new("T", label, nth)).collect();
+    let members: Vec<_> = (0..members).map(|nth| format!("CID{nth}")).collect();
+    let assigned = strategy.assign(&queues, &members, &Assignment::new()).unwrap();
+    let share = |member: &String| {
+        let queues = assigned.get(member).into_iter().flatten();
+        let numbers: Vec<_> = queues.map(|queue| queue.id().queue().to_string()).collect();
+        numbers.join(" ")
+    };
+    members.iter().map(share).collect::<Vec<_>>().join("/")
+}
+
 /// Cases that say how many queues and members there are.
 fn grid(file: &'static str) {
     Vectors::read(file).run(|case| {

@@ -105,6 +105,81 @@ fn sql_2_the_rules_over_cases_find_what_they_look_for() {
     }
 }
 
+/// The expressions of the specification: `None` is one that is refused. Where RocketMQ's answer is
+/// another one (SQL-2, SQL-3, SQL-5) that is said.
+#[test]
+fn vec_7_expressions_of_the_specification() {
+    const PASSES: Option<bool> = Some(true);
+    const NOT: Option<bool> = Some(false);
+    let cases: [(&str, &str, Option<bool>); 57] = [
+        ("NOT a = 1", "a=2", None), // false, read as (NOT a) = 1
+        ("NOT (a = 1)", "a=2", PASSES),
+        ("TRUE", "", PASSES),
+        ("1", "", None),
+        ("'x'", "", None),
+        ("a", "a=true", NOT),
+        ("a = TRUE", "a=TrUe", PASSES),
+        ("TRUE = a", "a=true", NOT),
+        ("a = 0.0", "a=0", PASSES), // an error
+        ("a = .5", "a=0.5", PASSES),
+        ("a = 5.", "a=5", PASSES),
+        ("a = 1e2", "a=100", PASSES),
+        ("a = 1L", "a=1", PASSES),
+        ("a <> b", "a=1", PASSES),
+        ("a <> b", "b=1", NOT),
+        ("a = b", "", PASSES),
+        ("a <> b", "", NOT),
+        ("a = NULL", "", None),
+        ("a > 'x'", "", None),
+        ("a < TRUE", "", None),
+        ("a IN (1)", "", None),
+        ("a > b", "a=10 b=9", PASSES),
+        ("a = 3", "a=3.5", NOT),
+        ("NOT (a = 3)", "a=3.5", NOT),
+        ("a = 3.0", "a=3.5", NOT),
+        ("NOT (a = 3.0)", "a=3.5", PASSES),
+        ("a > 3", "a=5000000000", NOT),
+        ("a > 3000000000", "a=5000000000", PASSES),
+        ("a IN ('x')", "", NOT),
+        ("a NOT IN ('x')", "", NOT),
+        ("a NOT BETWEEN 1 AND 5", "", NOT),
+        ("a BETWEEN 1 AND 5", "", NOT),
+        ("a BETWEEN 5 AND 1", "", None),
+        ("a BETWEEN '1' AND '5'", "", None),
+        ("a IS NULL", "", PASSES),
+        ("a IS NOT NULL", "", NOT),
+        ("a = -1", "a=-1", PASSES),
+        ("-a = 1", "a=-1", NOT),
+        ("NOT (-a = 1)", "a=-1", NOT),
+        ("a = 'it''s'", "a=it's", PASSES),
+        ("A = 1", "a=1", NOT),
+        ("NOT (A = 1)", "a=1", NOT),
+        ("a = 2 AND b > c", "a=1 b=x c=y", NOT),
+        ("NOT (a = 2 AND b > c)", "a=1 b=x c=y", PASSES),
+        ("a = 1 OR b", "b=true", NOT),
+        ("NOT (a = 1 OR b)", "b=true", NOT),
+        ("FALSE OR a = 1", "a=1", PASSES),
+        ("TRUE = 1", "", None),
+        ("1 = TRUE", "", NOT),
+        ("NOT (1 = TRUE)", "", PASSES),
+        ("(a = 1) = TRUE", "a=1", PASSES),
+        ("a > b", "a=NaN b=1", PASSES),
+        ("a > b", "a=1 b=NaN", NOT),
+        ("", "", None),
+        ("a = 1 ^", "a=1", None),
+        ("a = 99999999999999999999", "", None),
+        ("a = 1", "a=1", PASSES),
+    ];
+    let mut messages = Messages::new();
+    for (text, properties, expected) in cases {
+        let pairs = properties.split_whitespace().filter_map(|pair| pair.split_once('='));
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), Value::from(value))).collect();
+        let message = messages.with(&Value::Object(pairs)).unwrap();
+        let result = Filter::sql(text).ok().map(|filter| filter.passes(&message.delivery()));
+        assert_eq!(result, expected, "{text} with {properties:?}");
+    }
+}
+
 /// Stored messages by their properties.
 struct Messages {
     store: Store,

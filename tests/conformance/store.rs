@@ -52,9 +52,17 @@ impl Store {
     }
 }
 
+// (VEC-2)
 #[test]
 fn store_4_crc32() {
     const SEALED: &str = "a body of 0 bytes is refused [MODEL-7]";
+    let expected: [(&[u8], u32); 4] = [
+        (b"", 0),
+        (b"hello", 0x3610_a686),
+        (b"RocketMQ", 0x69e6_bbe1),
+        (b"123456789", 0x4bf4_3926),
+    ];
+    assert!(expected.iter().all(|(text, sum)| crc32(0, text) & 0x7fff_ffff == *sum));
     let store = Store::new();
     store.broker.create_topic("t", 1).unwrap();
     Vectors::read("crc32.json").run(|case| {
