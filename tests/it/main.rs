@@ -26,6 +26,7 @@ mod look_up;
 mod offset_admin;
 mod offsets;
 mod operations;
+mod order_under_fire;
 mod orderly;
 mod own_offsets;
 mod placement;
