@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 unset RUSTFLAGS
 
 cargo run --release --example quickstart
+cargo run --release --example retry_dlq
 cargo run --release --example flights
 cargo run --release --example orderly
 if [ -f ci/flights-kill.sh ]; then

@@ -94,8 +94,8 @@ pub use broker::assign::{
 };
 pub use broker::filter::Filter;
 pub use broker::{
-    Broker, BrokerBuilder, Browse, GroupProgress, GroupSettings, Mode, PullStats, QueueProgress,
-    QueueStats, Rates, ResetTo, Start, Stats, TopicStats, Window,
+    BackOff, Broker, BrokerBuilder, Browse, DeadLetter, DeadLetters, GroupProgress, GroupSettings,
+    Mode, PullStats, QueueProgress, QueueStats, Rates, ResetTo, Start, Stats, TopicStats, Window,
 };
 #[cfg(any(test, feature = "testing"))]
 pub use clock::DrivenClock;

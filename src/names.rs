@@ -13,6 +13,23 @@ const MAX_TOPIC: usize = 127;
 const MAX_GROUP: usize = MAX_TOPIC - RETRY_PREFIX.len();
 const MAX_VISIBLE: usize = 255;
 
+/// The topic that holds a group's messages to be delivered again.
+pub(crate) fn retry_topic(group: &str) -> String {
+    format!("{RETRY_PREFIX}{group}")
+}
+
+/// The topic that holds what a group gave up on.
+pub(crate) fn dead_letter_topic(group: &str) -> String {
+    format!("{DEAD_LETTER_PREFIX}{group}")
+}
+
+/// Whether the broker makes such a topic for a group.
+#[inline]
+pub(crate) fn is_of_a_group(topic: &str) -> bool {
+    topic.starts_with('%')
+        && (topic.starts_with(RETRY_PREFIX) || topic.starts_with(DEAD_LETTER_PREFIX))
+}
+
 /// Refuses what may not be a user's topic: one verdict for create, send and subscribe (B-063).
 ///
 /// The system topics of RocketMQ are refused even where rocklet has no use for them yet
@@ -96,7 +113,7 @@ fn is_legal(name: &str) -> bool {
 #[inline]
 fn is_reserved_topic(name: &str) -> bool {
     match name.as_bytes() {
-        [b'%', ..] => name.starts_with(RETRY_PREFIX) || name.starts_with(DEAD_LETTER_PREFIX),
+        [b'%', ..] => is_of_a_group(name),
         [b'r', ..] => name.starts_with("rmq_sys_"),
         _ => matches!(
             name,

@@ -11,6 +11,7 @@ use crate::delay::Delay;
 use crate::error::{Error, Result};
 use crate::message::{Message, Receipt};
 use crate::message_id::MessageId;
+use crate::names;
 use crate::placement::Placement;
 use crate::store::{AppendError, Appended, Copy, Flush, Pending, Source, Topic};
 use crate::string_hash::queue_for;
@@ -268,6 +269,10 @@ impl Producer {
                 Err(AppendError::Failed(error)) => return Err(error),
                 Err(AppendError::Gone) => {}
             }
+        }
+        if names::is_of_a_group(&message.topic) {
+            // It may be there, but is not the user's.
+            message.validate_topic()?;
         }
         loop {
             let placed = core.store.topics.get(&message.topic).map(|topic| {

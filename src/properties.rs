@@ -24,6 +24,15 @@ pub(crate) const DUE: &str = "TIMER_OUT_MS";
 /// Holds by how many milliseconds a message is delayed, unless it waits for an instant (DELAY-10).
 pub(crate) const DELAY: &str = "TIMER_DELAY_MS";
 
+/// Holds the topic of a message that a group has failed (MODEL-10, CONC-16).
+pub(crate) const RETRY_TOPIC: &str = "RETRY_TOPIC";
+
+/// Holds the queue and the offset in which such a message was first, in decimal.
+pub(crate) const ORIGIN: &str = "ROCKLET_ORIGIN";
+
+/// Holds why a group gave a message up.
+pub(crate) const REASON: &str = "ROCKLET_REASON";
+
 /// The most bytes that the encoded properties of one message may have (MODEL-8).
 pub(crate) const MAX_BYTES: usize = 32_767;
 
@@ -283,6 +292,15 @@ pub(crate) fn is_reserved(name: &str) -> bool {
                     | "CLUSTER"
                     | "MSG_TYPE"
             ))
+}
+
+/// `text` as a value: without separators, not blank, and cut to `limit` bytes.
+pub(crate) fn value_of(text: &str, limit: usize) -> String {
+    let text = crate::names::trim(text);
+    let cut = (0..=limit.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    let text = &text[..cut.unwrap_or(0)];
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    if text.is_empty() { "none given".to_owned() } else { text.chars().map(plain).collect() }
 }
 
 const VALUE_SEPARATOR: u8 = 1;

@@ -12,6 +12,7 @@ use super::hold::HoldTable;
 use super::lease::Leases;
 use super::readers::{Readers, Reading};
 use super::timer::Timer;
+use super::turns::Turns;
 use crate::clock::{Clock, Moment};
 use crate::delay::DelayLevels;
 use crate::error::{Error, Result};
@@ -27,6 +28,8 @@ pub(crate) struct Core {
     pub(crate) store: Arc<Store>,
     pub(crate) hold: HoldTable,
     pub(crate) timer: Timer,
+    /// Who drives the dead letters of a group again.
+    pub(crate) turns: Turns,
     readers: Readers,
     pub(crate) settings: Settings,
     pub(crate) counters: Counters,
@@ -71,6 +74,10 @@ pub(crate) struct Counters {
     pub(crate) lapsed: AtomicU64,
     pub(crate) dropped_delays: AtomicU64,
     pub(crate) failed_delays: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) dead_letters: AtomicU64,
+    pub(crate) discarded: AtomicU64,
+    pub(crate) failed_send_backs: AtomicU64,
 }
 
 /// A running consumer, as far as closing is concerned.
@@ -102,6 +109,7 @@ impl Core {
             hold: HoldTable::new(),
             readers: Readers::new(),
             timer: Timer::new(clock),
+            turns: Turns::new(),
             settings,
             counters: Counters::default(),
             groups: Mutex::new(Rank::Lifecycle, BTreeMap::new()),

@@ -83,7 +83,7 @@ impl Core {
         let properties = properties_of_copy(&message, &[]);
         let copy = copy_of(&message, &properties, message.record().reconsumed());
         loop {
-            let topic = self.store.topics.get(message.topic());
+            let topic = self.store.topics.get(message.queue_id().topic());
             let same = topic.filter(|topic| topic.incarnation == message.record().incarnation());
             let Some(topic) = same else {
                 let done = self.store.append_done(ticket)?;

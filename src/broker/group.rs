@@ -18,6 +18,7 @@ use super::mode::Mode;
 use super::pull_stats::PullCounters;
 use super::start::Start;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey, Store};
 use crate::sync::{Alarm, Arc, Mutex, Rank, Swap};
@@ -196,7 +197,9 @@ impl Group {
     pub(crate) fn unsubscribe(&self, topic: &str) -> Result<()> {
         let mut state = self.state.lock();
         let Some(subscription) = &mut state.subscription else { return Err(Error::Closed) };
-        let Some(filter) = subscription.topics.remove(topic) else {
+        // What has failed is consumed for as long as there are members.
+        let wanted = !names::is_of_a_group(topic);
+        let Some(filter) = wanted.then(|| subscription.topics.remove(topic)).flatten() else {
             return Err(Error::NotSubscribed { group: self.name.clone(), topic: topic.to_owned() });
         };
         state.meters.remove(topic);
@@ -253,6 +256,7 @@ impl Group {
     /// # Errors
     /// `DiskFull` or `Io` if there is no room for an offset; those before it are moved.
     pub(crate) fn reset(&self, offsets: &[(QueueId, OffsetKey, u64)]) -> Result<()> {
+        self.note_move()?;
         let mut frozen = Vec::new();
         let mut failed = None;
         for (queue, key, offset) in offsets {
@@ -284,6 +288,25 @@ impl Group {
         failed.map_or(Ok(()), Err)
     }
 
+    /// The end of the log when the group was moved last: what it sent back before is delivered again
+    /// where it goes on from there.
+    pub(crate) fn moved_at(&self) -> u64 {
+        let stored = self.store.groups.settings(&instance_name(&self.name, ""));
+        stored.try_into().map_or(0, u64::from_le_bytes)
+    }
+
+    /// Kept in the table of groups, under the name of a member without a name, and only if the group
+    /// has sent something back.
+    fn note_move(&self) -> Result<()> {
+        let own = [names::retry_topic(&self.name), names::dead_letter_topic(&self.name)];
+        if own.iter().all(|topic| self.store.topics.get(topic).is_none()) {
+            return Ok(());
+        }
+        let (_, end, _) = self.store.extent();
+        let name = instance_name(&self.name, "");
+        self.store.groups.set_settings(&name, &end.to_le_bytes()).map(drop)
+    }
+
     /// Lets no member join any more, because the group is about to be deleted.
     ///
     /// # Errors
@@ -305,7 +328,7 @@ impl Group {
     }
 
     pub(crate) fn settings(&self) -> GroupSettings {
-        **self.settings.load()
+        GroupSettings::clone(&self.settings.load())
     }
 
     pub(crate) fn set_settings(&self, settings: GroupSettings) {
@@ -317,7 +340,7 @@ impl Group {
     /// # Errors
     /// `GroupForbids`.
     pub(crate) fn permits(&self, mode: Mode) -> Result<()> {
-        let settings = self.settings();
+        let settings = self.settings.load();
         let what = if !settings.allows_consuming() {
             "consuming"
         } else if mode == Mode::Broadcasting && !settings.allows_broadcasting() {

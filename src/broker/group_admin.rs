@@ -55,12 +55,12 @@ impl Broker {
         })?;
         let groups = core.groups();
         let running = groups.iter().find(|group| group.name == name);
-        running.into_iter().for_each(|group| group.set_settings(settings));
+        running.into_iter().for_each(|group| group.set_settings(settings.clone()));
         Ok(())
     }
 
-    /// Deletes a group without running members: its settings, and all its progress. A later group
-    /// of the name begins anew.
+    /// Deletes a group without running members: its settings, all its progress, and what it was to
+    /// get again. Its [dead letters](Self::dead_letters) stay. A later group of the name begins anew.
     ///
     /// # Errors
     /// `NoSuchGroup`; `GroupInUse`; or as [`create_group`](Self::create_group).
@@ -84,7 +84,12 @@ impl Broker {
             Ok(()) => core.forget_group(name),
             Err(_) => group.reinstate(),
         }
-        removed
+        removed?;
+        // Nobody is left to whom it could be delivered.
+        match self.delete_topic(&names::retry_topic(name)) {
+            Err(Error::NoSuchTopic { .. }) => Ok(()),
+            deleted => deleted,
+        }
     }
 
     /// The groups that were created or had a consumer, sorted by name.

@@ -126,7 +126,10 @@ impl Core {
     fn instances(&self, group: &str) -> Vec<(String, u32)> {
         let prefix = instance_name(group, "");
         let all = self.store.groups.all().into_iter();
-        let name = |name: String| name.strip_prefix(&prefix).map(str::to_owned);
+        // The one without a name is not a member, see `Group::moved_at`.
+        let name = |name: String| {
+            name.strip_prefix(&prefix).filter(|name| !name.is_empty()).map(str::to_owned)
+        };
         all.filter_map(|(known, number)| Some((name(known)?, number))).collect()
     }
 

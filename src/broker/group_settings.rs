@@ -1,5 +1,6 @@
 //! What operators decide about a group.
 
+use super::back_off::BackOff;
 use crate::error::{Error, Result};
 
 /// Settings of a consumer group, kept with the directory (SUB-6).
@@ -15,22 +16,24 @@ use crate::error::{Error, Result};
 /// # broker.pull_consumer("audit").subscribe("orders", "*")?.start()?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "settings do nothing until a group gets them"]
 pub struct GroupSettings {
     consuming: bool,
     broadcasting: bool,
     retry_queues: u16,
     max_retries: u16,
+    back_off: BackOff,
 }
 
 const MAX_RETRY_QUEUES: u16 = 1024;
 
 impl GroupSettings {
     /// What a group has that was made by its first consumer: everything is allowed, one queue for
-    /// what is to be delivered again, 16 retries.
+    /// what is to be delivered again, 16 retries after RocketMQ's delays.
     pub fn new() -> Self {
-        Self { consuming: true, broadcasting: true, retry_queues: 1, max_retries: 16 }
+        let back_off = BackOff::levels();
+        Self { consuming: true, broadcasting: true, retry_queues: 1, max_retries: 16, back_off }
     }
 
     /// Lets no consumer start, and makes those that run stop reading until it is allowed again.
@@ -46,15 +49,24 @@ impl GroupSettings {
         self
     }
 
-    /// Sets how many queues the topic gets that holds messages to be delivered again: 1 to 1024.
+    /// Sets how many queues the topic gets that holds messages to be delivered again: 1 to 1024, or
+    /// 0 to discard whatever fails, which [`Stats::discarded`](crate::Stats::discarded) counts
+    /// (CONC-15).
     pub fn retry_queues(mut self, queues: u16) -> Self {
         self.retry_queues = queues;
         self
     }
 
-    /// Sets how often a failed message is delivered again before it is given up: 0 to 65 535.
+    /// Sets how often a failed message is delivered again before it becomes a
+    /// [dead letter](crate::Broker::dead_letters): 0 to 65 535 (CONC-18).
     pub fn max_retries(mut self, times: u16) -> Self {
         self.max_retries = times;
+        self
+    }
+
+    /// Sets how long a failed message waits for its next delivery; [`BackOff::levels`] by default.
+    pub fn back_off(mut self, back_off: BackOff) -> Self {
+        self.back_off = back_off;
         self
     }
 
@@ -82,30 +94,40 @@ impl GroupSettings {
         self.max_retries
     }
 
+    /// How long a failed message waits for its next delivery.
+    pub fn retry_back_off(&self) -> &BackOff {
+        &self.back_off
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        if (1..=MAX_RETRY_QUEUES).contains(&self.retry_queues) {
-            return Ok(());
+        if self.retry_queues <= MAX_RETRY_QUEUES {
+            return self.back_off.check();
         }
         let (name, value) = ("retry_queues", u64::from(self.retry_queues));
         let (rule, max) = ("a number", u64::from(MAX_RETRY_QUEUES));
-        Err(Error::Setting { name, value, rule, min: 1, max })
+        Err(Error::Setting { name, value, rule, min: 0, max })
     }
 
     /// What the table of groups keeps.
-    pub(crate) fn encode(&self) -> [u8; 5] {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let flags = u8::from(self.consuming) | u8::from(self.broadcasting) << 1;
         let ([a, b], [c, d]) = (self.retry_queues.to_le_bytes(), self.max_retries.to_le_bytes());
-        [flags, a, b, c, d]
+        let mut bytes = vec![flags, a, b, c, d];
+        self.back_off.encode(&mut bytes);
+        bytes
     }
 
     /// A group that was made by its first consumer has nothing in the table.
     pub(crate) fn decode(bytes: &[u8]) -> Self {
-        let Ok([flags, a, b, c, d]) = <[u8; 5]>::try_from(bytes) else { return Self::new() };
+        let Some((&[flags, a, b, c, d], rest)) = bytes.split_first_chunk() else {
+            return Self::new();
+        };
         Self {
             consuming: flags & 1 != 0,
             broadcasting: flags & 2 != 0,
             retry_queues: u16::from_le_bytes([a, b]),
             max_retries: u16::from_le_bytes([c, d]),
+            back_off: BackOff::decode(rest),
         }
     }
 }
@@ -119,12 +141,16 @@ impl Default for GroupSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
     fn sub_6_settings_come_back_as_they_were_stored() {
         let all = [
             GroupSettings::new(),
-            GroupSettings::new().forbid_consuming().retry_queues(7),
+            GroupSettings::new().forbid_consuming().retry_queues(0),
+            GroupSettings::new().back_off(BackOff::exponential(SECOND, 9 * SECOND)),
             GroupSettings::new().forbid_broadcasting().max_retries(u16::MAX).retry_queues(1024),
         ];
         for settings in all {
@@ -132,8 +158,11 @@ mod tests {
             assert_eq!(GroupSettings::decode(&settings.encode()), settings);
         }
         assert_eq!(GroupSettings::decode(&[]), GroupSettings::new());
-        for queues in [0, 1025] {
-            assert!(GroupSettings::new().retry_queues(queues).check().is_err());
-        }
+        // As it was stored before there were back-offs.
+        let older = GroupSettings::new().retry_queues(7);
+        assert_eq!(GroupSettings::decode(&[3, 7, 0, 16, 0]), older);
+        assert!(GroupSettings::new().retry_queues(1025).check().is_err());
+        let table = std::iter::empty();
+        assert!(GroupSettings::new().back_off(BackOff::table(table)).check().is_err());
     }
 }

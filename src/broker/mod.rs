@@ -10,14 +10,18 @@
 //! group assign start mode lease who owns which queue
 //! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
+//! send_back back_off settled    what becomes of what it fails
+//! dead_letters turns            what a group has given up on
 //! hold timer filter readers     who waits, until when, and for what
 //! ```
 
 pub(crate) mod assign;
+mod back_off;
 mod background;
 mod browse;
 mod builder;
 pub(crate) mod core;
+mod dead_letters;
 mod delay;
 pub(crate) mod expiry;
 pub(crate) mod filter;
@@ -38,6 +42,8 @@ pub(crate) mod readers;
 pub(crate) mod replayed_queue;
 pub(crate) mod run;
 mod samples;
+pub(crate) mod send_back;
+pub(crate) mod settled;
 mod start;
 mod stats;
 #[cfg(all(test, not(loom)))]
@@ -45,10 +51,13 @@ mod tests;
 pub(crate) mod timer;
 mod topic_stats;
 mod topics;
+mod turns;
 pub(crate) mod write;
 
+pub use back_off::BackOff;
 pub use browse::Browse;
 pub use builder::BrokerBuilder;
+pub use dead_letters::{DeadLetter, DeadLetters};
 pub use group_admin::ResetTo;
 pub use group_progress::{GroupProgress, QueueProgress};
 pub use group_settings::GroupSettings;

@@ -56,6 +56,17 @@ pub struct Stats {
     pub failed_commits: u64,
     /// Messages that broadcasting listeners failed: they are not delivered again.
     pub dropped: u64,
+    /// Messages that listeners failed and that were stored to be delivered again.
+    pub retries: u64,
+    /// Messages that became dead letters, see [`Broker::dead_letters`](crate::Broker::dead_letters).
+    pub dead_letters: u64,
+    /// Messages that listeners failed and that were discarded, because their group has no
+    /// [retry queues](crate::GroupSettings::retry_queues).
+    pub discarded: u64,
+    /// Messages that listeners failed and that could not be stored to be delivered again: they stay
+    /// where they are, and are delivered again after the
+    /// [local delay](crate::PushConsumerBuilder::local_retry_delay).
+    pub failed_send_backs: u64,
     /// Queues that were begun anew because all workers of their consumer were busy for too long, or
     /// because a lease was not renewed.
     pub expired: u64,
@@ -111,6 +122,10 @@ impl Stats {
             panicked_filters: core.counters.panicked_filters.load(Ordering::Relaxed),
             failed_reads: core.counters.failed_reads.load(Ordering::Relaxed),
             failed_commits: core.counters.failed_commits.load(Ordering::Relaxed),
+            retries: core.counters.retries.load(Ordering::Relaxed),
+            dead_letters: core.counters.dead_letters.load(Ordering::Relaxed),
+            discarded: core.counters.discarded.load(Ordering::Relaxed),
+            failed_send_backs: core.counters.failed_send_backs.load(Ordering::Relaxed),
             dropped: core.counters.dropped.load(Ordering::Relaxed),
             expired: core.counters.expired.load(Ordering::Relaxed),
             draining: groups.iter().map(|group| group.draining()).sum(),

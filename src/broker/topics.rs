@@ -77,11 +77,15 @@ impl Broker {
         Ok(purged)
     }
 
-    /// The topics, sorted by name.
+    /// The topics, sorted by name. Those that the broker makes for a group are not among them, and
+    /// may be [browsed](Self::browse) all the same: `%RETRY%<group>`, which holds what is to be
+    /// delivered again, and `%DLQ%<group>`, its [dead letters](Self::dead_letters) (MODEL-17).
     #[must_use]
     pub fn topics(&self) -> Vec<String> {
         let topics = self.core().store.topics.all();
-        let mut names: Vec<_> = topics.iter().map(|topic| topic.name.to_string()).collect();
+        let names = topics.iter().map(|topic| &*topic.name);
+        let names = names.filter(|name| !names::is_of_a_group(name));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
         names.sort_unstable();
         names
     }

@@ -34,10 +34,7 @@ impl Answer {
             () if self.acknowledged < self.all => ReturnType::Failed,
             () => ReturnType::Success,
         };
-        let reason = match &self.rest {
-            Outcome::Success => None,
-            Outcome::Failed(reason) => Some(reason.clone()),
-        };
+        let reason = self.rest.clone().failure().map(|failure| failure.reason);
         Consumed { return_type, acknowledged: self.acknowledged, reason, elapsed }
     }
 }

@@ -147,7 +147,11 @@ impl Plan {
         let core = self.broker.core();
         let mut known = self.topics.keys().filter_map(|name| core.store.topics.get(name));
         known.try_for_each(|topic| topic.check_readable())?;
-        let (topics, strategy) = (self.topics.clone(), self.strategy.clone());
+        let (mut topics, strategy) = (self.topics.clone(), self.strategy.clone());
+        if kind.sends_back(self.mode) {
+            // It may not be there yet: it is made at the first failure (CLI-4, CONC-20).
+            topics.insert(names::retry_topic(&self.group), Filter::ALL);
+        }
         let own_offsets = self.offsets.is_some();
         let subscription = Subscription::new(kind, self.mode, topics, strategy, own_offsets)?;
         let running: Arc<dyn Running> = member.clone();

@@ -26,7 +26,7 @@ pub struct PushSettings {
     pub(super) topic_mib: Option<usize>,
     pub(super) flow_delay: Duration,
     pub(super) error_delay: Duration,
-    pub(super) retry_delay: Duration,
+    pub(super) local_retry_delay: Duration,
     pub(super) filter_retries: bool,
     pub(super) pull_expiry: Duration,
     pub(super) persist_interval: Duration,
@@ -52,7 +52,7 @@ impl Default for PushSettings {
             topic_mib: None,
             flow_delay: Duration::from_millis(50),
             error_delay: Duration::from_secs(1),
-            retry_delay: Duration::from_secs(1),
+            local_retry_delay: Duration::from_secs(5),
             filter_retries: false,
             pull_expiry: Duration::from_secs(120),
             persist_interval: Duration::from_secs(5),
@@ -81,7 +81,7 @@ impl PushSettings {
         check_ms("consume_timeout in ms", self.consume_timeout, 1, 30 * DAY_MS)?;
         check_ms("flow_delay in ms", self.flow_delay, 1, DAY_MS)?;
         check_ms("error_delay in ms", self.error_delay, 1, DAY_MS)?;
-        check_ms("retry_delay in ms", self.retry_delay, 1, DAY_MS)?;
+        check_ms("local_retry_delay in ms", self.local_retry_delay, 1, DAY_MS)?;
         check_ms("pull_expiry in ms", self.pull_expiry, 1000, DAY_MS)?;
         check_ms("persist_interval in ms", self.persist_interval, 1, DAY_MS)?;
         check_ms("lease_renewal in ms", self.lease_renewal, 1, DAY_MS)?;
@@ -186,15 +186,17 @@ impl ConsumerBuilder<PushSettings> {
         self
     }
 
-    /// Sets how long a failed message waits for its next delivery: 1 ms to 1 day, 1 s by default.
-    pub fn retry_delay(mut self, delay: Duration) -> Self {
-        self.own.retry_delay = delay;
+    /// Sets how long a failed message waits for its next delivery if it cannot be sent back, because
+    /// the disk is full, perhaps: 1 ms to 1 day, 5 s by default (CONC-10). Otherwise the
+    /// [group](crate::GroupSettings::back_off) says how long.
+    pub fn local_retry_delay(mut self, delay: Duration) -> Self {
+        self.own.local_retry_delay = delay;
         self
     }
 
-    /// Applies the filter to a failed message again before its next delivery, and drops it if it
-    /// does not pass any more (FILT-4). Without this, a message that was delivered once is
-    /// delivered until it succeeds.
+    /// Applies the filter of its topic to a failed message again before its next delivery, and drops
+    /// it if it does not pass any more (FILT-4). Without this, a message that was delivered once is
+    /// delivered until it succeeds, or becomes a dead letter.
     pub fn filter_retries(mut self) -> Self {
         self.own.filter_retries = true;
         self
@@ -282,7 +284,7 @@ mod tests {
             ("short_poll in ms", |s, v| s.short_poll = Some(ms(v)), 1, 65_535),
             ("flow_delay in ms", |s, v| s.flow_delay = ms(v), 1, day),
             ("error_delay in ms", |s, v| s.error_delay = ms(v), 1, day),
-            ("retry_delay in ms", |s, v| s.retry_delay = ms(v), 1, day),
+            ("local_retry_delay in ms", |s, v| s.local_retry_delay = ms(v), 1, day),
             ("pull_expiry in ms", |s, v| s.pull_expiry = ms(v), 1000, day),
             ("persist_interval in ms", |s, v| s.persist_interval = ms(v), 1, day),
             ("lease_renewal in ms", |s, v| s.lease_renewal = ms(v), 1, day),

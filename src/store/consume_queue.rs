@@ -192,7 +192,7 @@ impl ConsumeQueue {
     }
 
     /// The first offset whose record stands at `position` or behind; the maximum if there is none.
-    pub(super) fn first_at(&self, position: u64) -> u64 {
+    pub(crate) fn first_at(&self, position: u64) -> u64 {
         let (mut low, mut high) = (self.min(), self.max());
         while low < high {
             let middle = low + (high - low) / 2;

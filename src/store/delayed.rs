@@ -256,6 +256,17 @@ impl Store {
         Ok(messages.get(0).map(|message| message.detach()))
     }
 
+    /// Visits the messages that wait, of those whose records stand at `from` in the log or behind it.
+    pub(crate) fn visit_delayed(&self, from: u64, mut visit: impl FnMut(&Record<'_>)) {
+        let schedule = self.delays.lock();
+        let positions = schedule.all().map(|ticket| ticket.position);
+        let positions: Vec<u64> = positions.filter(|position| *position >= from).collect();
+        drop(schedule);
+        for position in positions {
+            self.with_record(position, &mut visit);
+        }
+    }
+
     /// The ticket of the message whose first record stands at `position`, if it waits.
     pub(crate) fn find_delayed(&self, position: u64) -> Option<Ticket> {
         if let Some(due) = self.with_record(position, due_of_waiting).flatten() {

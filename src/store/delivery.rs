@@ -4,7 +4,8 @@ use super::log_file::LogFile;
 use super::record::Record;
 use crate::message::Message;
 use crate::message_id::MessageId;
-use crate::properties::{Properties, TIME_TO_LIVE};
+use crate::names;
+use crate::properties::{Properties, RETRY_TOPIC, TIME_TO_LIVE};
 use crate::queue_id::QueueId;
 use crate::sync::Counted;
 use smallvec::SmallVec;
@@ -178,10 +179,15 @@ impl<'a> Delivery<'a> {
         Self { retries: times, ..self }
     }
 
-    /// The topic.
+    /// The topic. Of a message that is delivered again, or that a group gave up on, the one in
+    /// which it was sent (CONC-3); [`queue_id`](Self::queue_id) says where it stands now.
     #[must_use]
     pub fn topic(&self) -> &'a str {
-        std::str::from_utf8(self.record.topic()).unwrap_or_default()
+        let topic = self.stored_topic();
+        if !names::is_of_a_group(topic) {
+            return topic;
+        }
+        self.reserved().get(RETRY_TOPIC).unwrap_or(topic)
     }
 
     /// The body, as it was sent.
@@ -225,10 +231,10 @@ impl<'a> Delivery<'a> {
         self.record.queue()
     }
 
-    /// The queue, with its topic.
+    /// The queue in which it stands, with its topic.
     #[must_use]
     pub fn queue_id(&self) -> QueueId {
-        QueueId::new(self.topic(), self.queue())
+        QueueId::new(self.stored_topic(), self.queue())
     }
 
     /// The offset in the queue.
@@ -327,6 +333,15 @@ impl<'a> Delivery<'a> {
         self.reserved().iter()
     }
 
+    /// The value of one of the properties that the broker sets.
+    pub(crate) fn system_property(&self, name: &str) -> Option<&'a str> {
+        self.reserved().get(name)
+    }
+
+    fn stored_topic(&self) -> &'a str {
+        std::str::from_utf8(self.record.topic()).unwrap_or_default()
+    }
+
     fn reserved(&self) -> Properties<'a> {
         Properties(self.record.properties())
     }
@@ -335,7 +350,7 @@ impl<'a> Delivery<'a> {
 impl fmt::Debug for Delivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Delivery")
-            .field("queue", &format_args!("{}/{}", self.topic(), self.queue()))
+            .field("queue", &format_args!("{}/{}", self.stored_topic(), self.queue()))
             .field("offset", &self.offset())
             .field("tag", &self.tag())
             .field("bytes", &self.body().len())

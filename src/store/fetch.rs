@@ -69,6 +69,22 @@ impl Store {
         self.log.fetch(queue, offset, max_messages, max_bytes, select)
     }
 
+    /// Visits the messages of a queue that stand at `position` in the log or behind it, and can be
+    /// read.
+    pub(crate) fn visit_from(
+        &self,
+        queue: &ConsumeQueue,
+        position: u64,
+        mut visit: impl FnMut(&Record<'_>),
+    ) {
+        queue.scan(queue.first_at(position)..queue.max(), |_, entry| {
+            if !entry.is_lost() {
+                self.with_record(entry.position, &mut visit);
+            }
+            true
+        });
+    }
+
     /// What `read` makes of the record at `position`, which has been committed; `None` if it cannot
     /// be read.
     pub(crate) fn with_record<R>(

@@ -92,6 +92,7 @@ fn cli_4_cli_8_a_group_has_one_mode_and_its_members_have_stable_names() {
     builder.start(|_| ()).unwrap().shutdown();
 }
 
+/// (CONC-9)
 #[test]
 fn b_127_what_a_broadcasting_listener_fails_is_counted_and_does_not_come_again() {
     let scene = scene();
@@ -119,6 +120,8 @@ fn b_127_what_a_broadcasting_listener_fails_is_counted_and_does_not_come_again()
     let stats = scene.broker.stats();
     assert_eq!((stats.failed, stats.panicked, stats.dropped, stats.delivered), (20, 10, 20, 20));
     assert!(consumer.last_failure().unwrap().contains("planted"));
+    assert_eq!((stats.retries, stats.dead_letters), (0, 0));
+    assert!(scene.broker.queues("%RETRY%g").is_err(), "nothing is to be delivered again");
     drop(consumer);
     let scene = scene.reopen();
     let _consumer = start(&scene.broker, &seen);

@@ -2,7 +2,6 @@
 
 use crate::support::*;
 use rocklet::{DrivenClock, Flush, Message};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -24,37 +23,6 @@ fn advance_until(
         clock.advance(step);
         condition()
     });
-}
-
-#[test]
-fn a_failed_message_is_delivered_again_after_the_delay_and_not_before() {
-    let (scene, clock) = driven();
-    scene.broker.create_topic("t", 2).unwrap();
-    let times: Arc<Mutex<Vec<u64>>> = Arc::default();
-    let (noted, now) = (times.clone(), clock.clone());
-    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    let _consumer = builder
-        .retry_delay(Duration::from_secs(3600))
-        .start(move |delivery| {
-            if number(delivery) != 0 {
-                return Ok(());
-            }
-            noted.lock().unwrap().push(now.wall_ms());
-            if delivery.attempt() < 3 { Err("planted") } else { Ok(()) }
-        })
-        .unwrap();
-    send_to(&scene.broker, "t", 0, 0);
-    wait_for("the first failure", || scene.broker.stats().failed == 1);
-    // However much is going on: without the clock there is no second attempt.
-    fill(&scene.broker, "t", 1, 1..200);
-    wait_for("all others", || scene.broker.stats().delivered == 199);
-    assert_eq!(times.lock().unwrap().len(), 1);
-    advance_until(&clock, Duration::from_secs(60), "commit of all", || {
-        committed(&scene.broker, "g", "t") == 200
-    });
-    let times = times.lock().unwrap();
-    assert_eq!(times.len(), 4);
-    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 3_600_000), "{times:?}");
 }
 
 #[test]

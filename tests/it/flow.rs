@@ -85,13 +85,14 @@ fn b_108_whatever_listeners_do_at_small_limits_the_commit_arrives_at_the_end() {
     let scene = scene();
     let broker = &scene.broker;
     broker.create_topic("t", 4).unwrap();
+    retry_at_once(broker, "g");
     let (seen, calm) = (Seen::default(), Arc::new(AtomicBool::new(false)));
     let calls = Arc::new(AtomicU32::new(0));
     let start = || {
         let (noted, calm, calls) = (seen.clone(), calm.clone(), calls.clone());
         let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
         let builder = builder.queue_messages(5).max_span(9).pull_batch(3).threads(3);
-        let builder = builder.flow_delay(MS).retry_delay(MS).error_delay(MS);
+        let builder = builder.flow_delay(MS).error_delay(MS);
         builder
             .start(move |delivery| {
                 noted.note(number(delivery));

@@ -1,21 +1,23 @@
 //! What operators decide about groups.
 
 use crate::support::*;
-use rocklet::{Error, GroupSettings, Mode};
+use rocklet::{BackOff, Error, GroupSettings, Mode};
 
 #[test]
 fn sub_6_groups_are_created_changed_and_deleted_and_survive_a_restart() {
     let scene = scene();
     let broker = &scene.broker;
+    let back_off = BackOff::table([1, 5, 60].map(std::time::Duration::from_secs));
     let settings = GroupSettings::new().forbid_broadcasting().retry_queues(3).max_retries(5);
-    broker.create_group("a", settings).unwrap();
-    assert!(matches!(broker.create_group("a", settings), Err(Error::GroupExists { .. })));
-    let wrong = GroupSettings::new().retry_queues(0);
-    assert!(matches!(broker.create_group("b", wrong), Err(Error::Setting { .. })));
+    let settings = settings.back_off(back_off);
+    broker.create_group("a", settings.clone()).unwrap();
+    assert!(matches!(broker.create_group("a", settings.clone()), Err(Error::GroupExists { .. })));
+    let wrong = GroupSettings::new().retry_queues(1025);
+    assert!(matches!(broker.create_group("b", wrong.clone()), Err(Error::Setting { .. })));
     assert!(matches!(broker.update_group("a", wrong), Err(Error::Setting { .. })));
-    assert!(matches!(broker.create_group("a b", settings), Err(Error::Name { .. })));
+    assert!(matches!(broker.create_group("a b", settings.clone()), Err(Error::Name { .. })));
     for missing in [
-        broker.update_group("b", settings),
+        broker.update_group("b", settings.clone()),
         broker.delete_group("b"),
         broker.group_settings("b").map(drop),
     ] {
@@ -24,7 +26,7 @@ fn sub_6_groups_are_created_changed_and_deleted_and_survive_a_restart() {
     drop(broker.push_consumer("c").subscribe("t", "*").unwrap().start(|_| ()).unwrap());
     assert_eq!(broker.groups(), ["a", "c"]);
     assert_eq!(broker.group_settings("c").unwrap(), GroupSettings::new());
-    broker.update_group("c", settings).unwrap();
+    broker.update_group("c", settings.clone()).unwrap();
     let scene = scene.reopen();
     assert_eq!(scene.broker.groups(), ["a", "c"]);
     assert_eq!(scene.broker.group_settings("a").unwrap(), settings);

@@ -138,8 +138,8 @@ fn settings_out_of_range_are_refused_by_name() {
         push().threads(1001).start(|_| ()).unwrap_err(),
         push().pull_batch(0).start(|_| ()).unwrap_err(),
         push().pull_batch(1025).start(|_| ()).unwrap_err(),
-        push().retry_delay(std::time::Duration::ZERO).start(|_| ()).unwrap_err(),
-        push().retry_delay(std::time::Duration::MAX).start(|_| ()).unwrap_err(),
+        push().local_retry_delay(std::time::Duration::ZERO).start(|_| ()).unwrap_err(),
+        push().local_retry_delay(std::time::Duration::MAX).start(|_| ()).unwrap_err(),
         scene.broker.pull_consumer("g").batch(0).start().unwrap_err(),
         scene.broker.create_topic("t", 0).unwrap_err(),
     ];

@@ -116,10 +116,11 @@ fn off_10_off_13_what_is_in_flight_when_a_group_is_moved_counts_no_more() {
     assert_eq!(offsets(broker, "g"), [Some(9); 2], "at once");
     // A kill now would go on from there, too: progress of the old owner is not stored.
     let queue = q("t", 0);
+    let committed = || broker.committed("g", &queue).unwrap().unwrap();
+    let mut lowest = committed();
     door.open();
-    let mut lowest = u64::MAX;
     wait_for("commit of all", || {
-        lowest = lowest.min(broker.committed("g", &queue).unwrap().unwrap());
+        lowest = lowest.min(committed());
         offsets(broker, "g") == [Some(10); 2]
     });
     assert_eq!(lowest, 9);

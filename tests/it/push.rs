@@ -1,7 +1,7 @@
 //! Push consumers: listeners, failures, retries.
 
 use crate::support::*;
-use rocklet::{Delivery, Filter, Listener, Message, Outcome};
+use rocklet::{Delivery, Filter, Listener, Message, Outcome, Permission};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,11 +49,12 @@ type Attempts = Arc<Mutex<BTreeMap<u32, Vec<u32>>>>;
 #[test]
 fn b_113_a_failed_message_and_a_panic_are_delivered_again() {
     let scene = scene();
+    retry_at_once(&scene.broker, "g");
     send(&scene.broker.producer(), "t", 0..100);
     let attempts = Attempts::default();
     let noted = attempts.clone();
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    let builder = builder.retry_delay(Duration::from_millis(1)).name("b113").threads(3);
+    let builder = builder.name("b113").threads(3);
     let consumer = builder
         .start(move |delivery| {
             let (nth, attempt) = (number(delivery), delivery.attempt());
@@ -68,7 +69,7 @@ fn b_113_a_failed_message_and_a_panic_are_delivered_again() {
             }
         })
         .unwrap();
-    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 100);
+    wait_for("all", || scene.broker.stats().delivered == 100);
     for (nth, attempts) in &*attempts.lock().unwrap() {
         let expected: &[u32] = match nth % 10 {
             0 | 3 => &[0, 1],
@@ -79,7 +80,9 @@ fn b_113_a_failed_message_and_a_panic_are_delivered_again() {
     }
     wait_for("all workers", || threads("rocklet-b113") == 3);
     let stats = scene.broker.stats();
-    assert_eq!((stats.delivered, stats.failed, stats.panicked), (100, 60, 30));
+    assert_eq!((stats.delivered, stats.failed, stats.panicked, stats.retries), (100, 60, 30, 60));
+    wait_for("commit of all retries", || committed(&scene.broker, "g", "%RETRY%g") == 60);
+    assert_eq!(committed(&scene.broker, "g", "t"), 100);
     consumer.shutdown();
     // Common checks again after a reopen: nothing comes back.
     let scene = scene.reopen();
@@ -90,18 +93,18 @@ fn b_113_a_failed_message_and_a_panic_are_delivered_again() {
 #[test]
 fn a_result_tells_the_outcome() {
     let scene = scene();
+    retry_at_once(&scene.broker, "g");
     send(&scene.broker.producer(), "t", 0..10);
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
     let _consumer = builder
-        .retry_delay(Duration::from_millis(1))
         .start(move |delivery: &Delivery<'_>| {
             counted.fetch_add(1, Ordering::Relaxed);
             if delivery.attempt() == 0 { Err("not yet") } else { Ok(()) }
         })
         .unwrap();
-    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 10);
+    wait_for("all", || scene.broker.stats().delivered == 10);
     assert_eq!(calls.load(Ordering::Relaxed), 20);
 }
 
@@ -122,33 +125,38 @@ fn a_type_may_be_the_listener() {
     wait_for("all", || seen.len() == 10);
 }
 
+/// A message that cannot be sent back stays in flight (CONC-10).
 #[test]
-fn pq_5_conc_11_a_failing_message_pins_the_commit_and_nothing_else() {
+fn pq_5_conc_10_conc_11_what_cannot_be_sent_back_pins_the_commit_and_nothing_else() {
     let scene = scene();
     scene.broker.create_topic("t", 1).unwrap();
+    refuse_send_backs(&scene.broker, "g");
     send(&scene.broker.producer(), "t", 0..200);
-    let seen = Seen::default();
-    let noted = seen.clone();
-    let heal = Arc::new(AtomicUsize::new(0));
-    let healed = heal.clone();
+    let attempts = Attempts::default();
+    let noted = attempts.clone();
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    let _consumer = builder
-        .retry_delay(Duration::from_millis(1))
+    let consumer = builder
+        .local_retry_delay(Duration::from_millis(1))
         .start(move |delivery| {
-            if number(delivery) == 50 && healed.load(Ordering::Acquire) == 0 {
-                return Outcome::Failed("planted".to_owned());
-            }
-            noted.note(number(delivery));
-            Outcome::Success
+            let (nth, attempt) = (number(delivery), delivery.attempt());
+            noted.lock().unwrap().entry(nth).or_default().push(attempt);
+            if nth == 50 { Err("planted") } else { Ok(()) }
         })
         .unwrap();
-    wait_for("all others", || seen.len() == 199);
+    wait_for("all others", || attempts.lock().unwrap().len() == 200);
     wait_for("commit up to the failing one", || committed(&scene.broker, "g", "t") == 50);
-    wait_for("many attempts", || scene.broker.stats().failed > 20);
+    wait_for("many attempts", || scene.broker.stats().failed_send_backs > 20);
     assert_eq!(committed(&scene.broker, "g", "t"), 50);
-    heal.store(1, Ordering::Release);
+    let failure = consumer.last_failure().unwrap();
+    assert!(failure.starts_with("t/0 at 50"), "{failure}");
+    forbid_dead_letters(&scene.broker, "g", Permission::ReadWrite);
     wait_for("commit of all", || committed(&scene.broker, "g", "t") == 200);
-    seen.assert_each_once(0..200);
+    // The first one was made before.
+    assert_eq!(scene.broker.stats().dead_letters, 2);
+    for (nth, attempts) in &*attempts.lock().unwrap() {
+        let times = if *nth == 50 { attempts.len() as u32 } else { 1 };
+        assert_eq!(*attempts, (0..times).collect::<Vec<_>>(), "{nth}: counted by each attempt");
+    }
 }
 
 #[test]
@@ -183,7 +191,8 @@ fn a_listener_goes_on_behind_what_retention_has_dropped() {
         })
         .collect();
     let builder = || scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    builder().start(|_| Err::<(), _>("planted")).unwrap().shutdown();
+    // Where the group begins is stored.
+    drop(scene.broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap());
     assert!(scene.broker.drop_before(receipts[30].position).unwrap() > 0);
     let min = scene.broker.min_offset(&q("t", 0)).unwrap();
     let seen = Seen::default();
@@ -197,10 +206,11 @@ fn a_listener_goes_on_behind_what_retention_has_dropped() {
 fn a_waiting_retry_is_left_to_the_next_start() {
     let scene = scene();
     scene.broker.create_topic("t", 1).unwrap();
+    refuse_send_backs(&scene.broker, "g");
     send(&scene.broker.producer(), "t", 0..10);
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
     let consumer = builder
-        .retry_delay(Duration::from_secs(86_400))
+        .local_retry_delay(Duration::from_secs(86_400))
         .start(|delivery| if number(delivery) == 4 { Err("planted") } else { Ok(()) })
         .unwrap();
     wait_for("all others", || scene.broker.stats().delivered == 9);
@@ -218,13 +228,14 @@ fn a_waiting_retry_is_left_to_the_next_start() {
 fn a_stopped_consumer_leaves_no_message_in_the_timer() {
     let scene = scene_with(|builder| builder.segment_bytes(64 << 10));
     scene.broker.create_topic("t", 1).unwrap();
+    refuse_send_backs(&scene.broker, "g");
     let message = Message::new("t", vec![7; 8000]);
     let producer = scene.broker.producer();
     let positions: Vec<u64> = (0..40).map(|_| producer.send(&message).unwrap().position).collect();
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    let builder = builder.retry_delay(Duration::from_secs(86_400));
+    let builder = builder.local_retry_delay(Duration::from_secs(86_400));
     let consumer = builder.start(|_| Err::<(), _>("planted")).unwrap();
-    wait_for("failures", || scene.broker.stats().failed == 40);
+    wait_for("failures", || scene.broker.stats().failed_send_backs == 40);
     consumer.shutdown();
     // A file that nobody holds is kept for another life when it is dropped.
     assert!(scene.broker.drop_before(positions[30]).unwrap() > 0);
@@ -237,9 +248,9 @@ fn a_stopped_consumer_leaves_no_message_in_the_timer() {
 fn the_reason_of_the_last_failure_can_be_asked_for() {
     let scene = scene();
     scene.broker.create_topic("t", 1).unwrap();
+    retry_at_once(&scene.broker, "g");
     let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
     let consumer = builder
-        .retry_delay(Duration::from_millis(1))
         .start(|delivery: &Delivery<'_>| match (number(delivery), delivery.attempt()) {
             (0, 0) => Err("no stock"),
             (1, 0) => panic!("planted"),

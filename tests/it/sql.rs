@@ -369,9 +369,11 @@ fn filt_4_a_failed_message_is_delivered_again_unfiltered_unless_told_otherwise()
         let listener = move |_: &Delivery<'_>| {
             if counted.fetch_add(1, Ordering::Relaxed) == 0 { Err("planted") } else { Ok(()) }
         };
-        let _consumer = builder.retry_delay(Duration::from_millis(1)).start(listener).unwrap();
+        retry_at_once(&scene.broker, "g");
+        let _consumer = builder.start(listener).unwrap();
         send_to(&scene.broker, "t", 0, 0);
-        wait_for("commit", || committed(&scene.broker, "g", "t") == 1);
+        wait_for("the failure", || scene.broker.stats().retries == 1);
+        wait_for("commit of the retry", || committed(&scene.broker, "g", "%RETRY%g") == 1);
         assert_eq!(attempts.load(Ordering::Relaxed), if filtered { 1 } else { 2 });
     }
 }

@@ -153,12 +153,11 @@ fn a_topic_that_is_made_after_its_group_started_is_consumed_from_the_beginning()
 #[test]
 fn b_078_the_start_in_a_topic_that_is_younger_than_the_group_is_stored_too() {
     let scene = scene();
-    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-    let builder = builder.start_from(Start::Last).retry_delay(Duration::from_secs(3600));
-    let consumer = builder.start(|_| Err::<(), _>("planted")).unwrap();
+    let builder = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder.start_from(Start::Last).start().unwrap();
     send(&scene.broker.producer(), "t", 0..40);
     assert_eq!(offsets(&scene.broker, "g"), [Some(0); 4]);
-    consumer.shutdown();
+    drop(consumer);
     // The queues go on at their beginning, not at their end.
     let (_consumer, seen) = member(&scene.broker, "g", Start::Last);
     wait_for("commit of all", || committed(&scene.broker, "g", "t") == 40);

@@ -1,6 +1,9 @@
 //! What the tests have in common.
 
-use rocklet::{Broker, BrokerBuilder, Deliveries, Delivery, Message, Producer, QueueId, Receipt};
+use rocklet::{
+    BackOff, Broker, BrokerBuilder, Deliveries, Delivery, GroupSettings, Message, Permission,
+    Producer, QueueId, Receipt, TopicConfig,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -113,6 +116,30 @@ pub(crate) fn committed(broker: &Broker, group: &str, topic: &str) -> u64 {
 pub(crate) fn stored(broker: &Broker, topic: &str) -> u64 {
     let queues = broker.queues(topic).unwrap_or_default();
     queues.iter().map(|queue| broker.max_offset(queue).unwrap()).sum()
+}
+
+/// Makes a group that gets what it fails again at once, for ever.
+pub(crate) fn retry_at_once(broker: &Broker, group: &str) {
+    let back_off = BackOff::table([Duration::from_millis(1)]);
+    broker.create_group(group, GroupSettings::new().back_off(back_off).max_retries(9999)).unwrap();
+}
+
+/// Makes a group whose failed messages cannot be sent back, after one that could: they stay where
+/// they are.
+pub(crate) fn refuse_send_backs(broker: &Broker, group: &str) {
+    broker.create_group(group, GroupSettings::new().max_retries(0)).unwrap();
+    let builder = broker.push_consumer(group).subscribe("refused", "*").unwrap();
+    let consumer = builder.start(|_: &Delivery<'_>| Err::<(), _>("planted")).unwrap();
+    send(&broker.producer(), "refused", 0..1);
+    wait_for("a dead letter", || broker.stats().dead_letters == 1);
+    drop(consumer);
+    forbid_dead_letters(broker, group, Permission::ReadOnly);
+}
+
+/// Changes what may be done with the dead letters of a group.
+pub(crate) fn forbid_dead_letters(broker: &Broker, group: &str, permission: Permission) {
+    let config = TopicConfig::new(1).permission(permission);
+    broker.update_topic(&format!("%DLQ%{group}"), config).unwrap();
 }
 
 pub(crate) fn q(topic: &str, queue: u16) -> QueueId {

@@ -5,10 +5,11 @@
 
 use super::state::{Joined, Owner, Seat, State};
 use super::{ConsumeQueue, Group, Owned, Subscription};
-use crate::broker::assign::{self, AssignStrategy, Assignment, LabelledQueue};
+use crate::broker::assign::{self, AssignStrategy, Assignment, Averagely, LabelledQueue};
 use crate::broker::mode::Mode;
 use crate::broker::start::Start;
 use crate::error::Result;
+use crate::names;
 use crate::queue_id::QueueId;
 use crate::store::OffsetKey;
 use crate::sync::contain;
@@ -75,14 +76,18 @@ impl Group {
             Mode::Clustering => {
                 begin(self.number);
                 let labelled = |queue| LabelledQueue::of(self.label.clone(), queue);
-                let queues: Vec<_> = queues.into_iter().map(labelled).collect();
+                let queues = queues.into_iter().map(labelled);
+                let (own, queues): (Vec<_>, Vec<_>) =
+                    queues.partition(|queue| names::is_of_a_group(queue.id().topic()));
                 let members: Vec<_> = members.into_iter().map(|(name, _)| name).collect();
                 let asked = ask(&*subscription.strategy, &queues, &members, current)?;
+                // A strategy knows nothing of the retry topic, and might leave it to nobody.
+                let dealt = ask(&Averagely, &own, &members, &Assignment::new())?;
                 let seats = |(member, queues): (String, Vec<LabelledQueue>)| {
                     let seat = |queue: LabelledQueue| Seat { queue: queue.into_id(), member: None };
                     queues.into_iter().map(move |queue| (seat(queue), member.clone()))
                 };
-                Ok(asked.into_iter().flat_map(seats).collect())
+                Ok(asked.into_iter().chain(dealt).flat_map(seats).collect())
             }
             Mode::Broadcasting => {
                 members.iter().for_each(|(_, number)| begin(*number));
@@ -172,7 +177,8 @@ impl Group {
         handle.assign(Owned { id, queue, key, filter, lease, meter }, offset);
     }
 
-    /// Stores where consuming begins in every queue in which `number` has no offset (REB-11).
+    /// Stores where consuming begins in every queue in which `number` has no offset: what is to be
+    /// delivered again is always consumed from its beginning (REB-11).
     pub(super) fn store_start(
         &self,
         subscription: &Subscription,
@@ -184,6 +190,8 @@ impl Group {
             let Some(queue) = topic.queues.get(usize::from(id.queue())) else { continue };
             let key = key(number, queue);
             if self.store.offsets.get(key).is_none() {
+                let is_own = names::is_of_a_group(id.topic());
+                let start = if is_own { Start::First } else { start };
                 let left = self.state.lock().left.get(&key).copied();
                 let begin = left.map_or_else(|| start.offset(&self.store, queue), Ok)?;
                 self.store.begin_offset(key, begin)?;

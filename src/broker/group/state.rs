@@ -7,6 +7,7 @@ use crate::broker::meter::Meter;
 use crate::broker::mode::Mode;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::names::is_of_a_group;
 use crate::queue_id::QueueId;
 use crate::store::{ConsumeQueue, OffsetKey};
 use crate::sync::{Arc, contain};
@@ -94,6 +95,13 @@ pub(crate) enum Kind {
     Pull,
 }
 
+impl Kind {
+    /// Whether what members fail is delivered again by way of a retry topic (CLI-4).
+    pub(crate) fn sends_back(self, mode: Mode) -> bool {
+        self != Self::Pull && mode == Mode::Clustering
+    }
+}
+
 /// A member, and under which number its progress is kept.
 pub(super) struct Joined {
     pub(super) handle: Arc<dyn Member>,
@@ -160,10 +168,11 @@ impl State {
         count
     }
 
-    /// The assignment in force, as strategies see it.
+    /// The assignment in force, as strategies see it: without the retry topic.
     pub(super) fn current(&self, label: &Arc<str>) -> Assignment {
         let mut current = Assignment::new();
-        for (seat, owner) in &self.owners {
+        let owners = self.owners.iter();
+        for (seat, owner) in owners.filter(|(seat, _)| !is_of_a_group(seat.queue.topic())) {
             let queue = LabelledQueue::of(label.clone(), seat.queue.clone());
             current.entry(owner.member.clone()).or_default().push(queue);
         }

@@ -3,11 +3,11 @@
 use super::super::answer::Answer;
 use super::super::batch::Batch;
 use super::super::hook::{ConsumeHook, Consumed};
-use super::super::outcome::Outcome;
 use super::super::owned_queue::{OwnedQueue, Work};
 use super::Service;
 use super::worker::Worker;
 use crate::broker::run::{Place, Run};
+use crate::broker::send_back::Failure;
 use crate::clock::Tick;
 use crate::store::{Deliveries, Delivery};
 use crate::sync::atomic::Ordering;
@@ -106,8 +106,8 @@ impl Service {
             let places = &run.places()[claimed.start..claimed.start + done];
             self.progress(queue, queue.window.finish_all(places));
         }
-        if let Outcome::Failed(reason) = answer.rest {
-            self.fail(queue, run, claimed.start + done..claimed.end, &reason);
+        if let Some(failure) = answer.rest.failure() {
+            self.fail(queue, run, claimed.start + done..claimed.end, &failure);
             return clock.next_tick(end);
         }
         end
@@ -119,11 +119,11 @@ impl Service {
         queue: &Arc<OwnedQueue>,
         run: &Run,
         part: Range<usize>,
-        reason: &str,
+        failure: &Failure,
     ) {
         for index in part {
             match run.messages().get(index) {
-                Some(delivery) => self.failed(queue, &delivery, reason),
+                Some(delivery) => self.failed(queue, &delivery, failure),
                 // Somebody has written to the file: there is nothing left to deliver.
                 None => {
                     let Place { offset, size } = run.places()[index];

@@ -9,6 +9,7 @@
 use super::super::owned_queue::OwnedQueue;
 use super::Service;
 use crate::broker::run::Run;
+use crate::broker::send_back::Failure;
 use crate::broker::timer::{Appointment, Timer};
 use crate::clock::Moment;
 use crate::sync::atomic::Ordering;
@@ -113,6 +114,7 @@ impl Service {
         }
         let limit = self.settings.consume_timeout;
         self.core.counters.timed_out.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.fail(queue, run, batch, &format!("the listener takes longer than {limit:?}"));
+        let failure = Failure::of(format!("the listener takes longer than {limit:?}"));
+        self.fail(queue, run, batch, &failure);
     }
 }

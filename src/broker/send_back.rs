@@ -1,0 +1,142 @@
+//! Sending back: what becomes of a message that a group has failed (CONC-14 to CONC-21).
+//!
+//! A copy of it is stored that takes its place: for later in the group's retry topic or, once the
+//! group gives it up, in its dead letters. Then the message counts as consumed. The topics are made
+//! when they are needed first.
+
+use super::core::Core;
+use super::group::Group;
+use super::write::{copy_of, properties_of_copy};
+use crate::delay::{Due, LONGEST};
+use crate::error::Result;
+use crate::names::{dead_letter_topic, retry_topic};
+use crate::properties::{ORIGIN, REASON, RETRY_TOPIC, value_of};
+use crate::store::Delivery;
+use crate::sync::atomic::Ordering;
+use crate::topic_config::TopicConfig;
+use std::time::Duration;
+
+/// What a listener wants to become of a message that it has failed (CONC-19).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// What the settings of the group say.
+    Policy,
+    /// Another delivery after this time, if the group has not had enough of it by then.
+    After(Duration),
+    /// No further delivery.
+    DeadLetter,
+}
+
+/// Why a message has failed, and what is wanted to become of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) wanted: Wanted,
+    pub(crate) reason: String,
+}
+
+impl Failure {
+    /// One of which the group decides what becomes.
+    pub(crate) fn of(reason: String) -> Self {
+        Self { wanted: Wanted::Policy, reason }
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SentBack {
+    Retry,
+    DeadLetter,
+    Discarded,
+}
+
+/// The most of a reason that is kept, in bytes: there is always room for it (B-057).
+const MAX_REASON: usize = 512;
+
+impl Core {
+    /// Stores what becomes of a message that `group` has failed. The message is done with when this
+    /// returns; its copy survives what a sent message survives.
+    ///
+    /// # Errors
+    /// `NotPermitted` if nothing may be sent to the topic for it; or as a send. Then nothing has
+    /// changed, but for a failed sync.
+    pub(crate) fn send_back(
+        &self,
+        group: &Group,
+        delivery: &Delivery<'_>,
+        failure: &Failure,
+    ) -> Result<SentBack> {
+        let settings = group.settings();
+        let (queues, failures) = (settings.retry_queue_count(), delivery.attempt());
+        let given_up =
+            failure.wanted == Wanted::DeadLetter || failures >= u32::from(settings.retry_limit());
+        let (sent_back, counter) = match (queues, given_up) {
+            (0, _) => (SentBack::Discarded, &self.counters.discarded),
+            (_, true) => {
+                self.dead_letter(group, delivery, &failure.reason)?;
+                (SentBack::DeadLetter, &self.counters.dead_letters)
+            }
+            (_, false) => {
+                let delay = match failure.wanted {
+                    Wanted::After(delay) => delay,
+                    _ => settings.retry_back_off().delay(failures),
+                };
+                self.retry_later(group, queues, delivery, delay)?;
+                (SentBack::Retry, &self.counters.retries)
+            }
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(sent_back)
+    }
+
+    fn retry_later(
+        &self,
+        group: &Group,
+        queues: u16,
+        delivery: &Delivery<'_>,
+        delay: Duration,
+    ) -> Result<()> {
+        let (name, config) = (retry_topic(&group.name), TopicConfig::new(queues));
+        let properties = properties_of_copy(
+            delivery,
+            &[(RETRY_TOPIC, delivery.topic()), (ORIGIN, &origin_of(delivery))],
+        );
+        let copy = copy_of(delivery, &properties, next_attempt(delivery));
+        let queue = self.some_queue(&name, config)?;
+        let written =
+            self.write_later(&name, config, queue, &copy, Due::After(delay.min(LONGEST)))?;
+        self.make_durable(&written)
+    }
+
+    /// Any queue of a topic that may be sent to; the topic is made if it is new (CONC-16).
+    pub(super) fn some_queue(&self, topic: &str, config_if_new: TopicConfig) -> Result<u16> {
+        let queues = self.topic_of_system(topic, config_if_new)?.writable()?.len() as u64;
+        Ok((self.clock().random() % queues) as u16)
+    }
+
+    fn dead_letter(&self, group: &Group, delivery: &Delivery<'_>, reason: &str) -> Result<()> {
+        let properties = properties_of_copy(
+            delivery,
+            &[
+                (RETRY_TOPIC, delivery.topic()),
+                (ORIGIN, &origin_of(delivery)),
+                (REASON, &value_of(reason, MAX_REASON)),
+            ],
+        );
+        let copy = copy_of(delivery, &properties, next_attempt(delivery));
+        let name = dead_letter_topic(&group.name);
+        let written = self.write(&name, TopicConfig::new(1), 0, &copy)?;
+        self.make_durable(&written)
+    }
+}
+
+fn next_attempt(delivery: &Delivery<'_>) -> u16 {
+    u16::try_from(delivery.attempt() + 1).unwrap_or(u16::MAX)
+}
+
+/// Where the message was at first: queue and offset in its own topic.
+fn origin_of(delivery: &Delivery<'_>) -> String {
+    match delivery.system_property(ORIGIN) {
+        Some(origin) => origin.to_owned(),
+        None => format!("{} {}", delivery.queue(), delivery.offset()),
+    }
+}
