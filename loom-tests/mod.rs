@@ -36,6 +36,7 @@ mod pull_request_handoff;
 mod recycle;
 mod roll;
 mod run_claiming;
+mod scheduled_turn;
 mod topic_change;
 
 use std::collections::BTreeSet;

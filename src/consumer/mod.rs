@@ -19,7 +19,7 @@ mod push;
 mod push_settings;
 mod queue_changes;
 mod running_info;
-mod schedule;
+pub(crate) mod schedule;
 mod unsettled;
 
 pub use batch::{Batch, BatchIter};

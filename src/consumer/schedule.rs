@@ -2,6 +2,7 @@
 
 mod service;
 mod turn;
+pub(crate) mod turn_gate;
 
 pub use turn::PullTurn;
 

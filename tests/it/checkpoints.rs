@@ -155,6 +155,34 @@ fn lite_7_lite_8_polls_commit_what_earlier_ones_returned_once_the_interval_has_p
 }
 
 #[test]
+fn b_119_automatic_commits_are_made_for_each_queue_and_cover_what_was_handed_out() {
+    for start in [Start::First, Start::Last, Start::Time(UNIX_EPOCH)] {
+        let clock = DrivenClock::new(1_000_000);
+        let scene = scene_with(|builder| builder.clock(&clock));
+        scene.broker.create_topic("t", 3).unwrap();
+        let builder = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap();
+        let builder = builder.start_from(start).auto_commit(SECOND).batch(7);
+        let mut pull = builder.start().unwrap();
+        for (queue, count) in [(0, 1), (1, 10), (2, 100)] {
+            fill(&scene.broker, "t", queue, 0..count);
+        }
+        let (mut handed_out, mut seen) = ([0; 3], [0; 3]);
+        while seen != [1, 10, 100] {
+            let found = pull.poll(Duration::ZERO).unwrap();
+            let stored = [0, 1, 2].map(|queue| pull.committed(&q("t", queue)).unwrap());
+            assert_eq!(stored, handed_out.map(Some), "what earlier polls have returned");
+            for delivery in &found {
+                let queue = usize::from(delivery.queue());
+                assert_eq!(delivery.offset(), seen[queue]);
+                seen[queue] += 1;
+            }
+            handed_out = seen;
+            clock.advance(SECOND);
+        }
+    }
+}
+
+#[test]
 fn lite_7_a_poll_commits_before_it_sleeps_and_when_another_member_waits() {
     let (scene, _clock) = driven(8);
     let broker = &scene.broker;

@@ -7,6 +7,7 @@ use super::super::builder::Plan;
 use super::super::queue_changes::{QueueChanges, QueuesChanged};
 use super::NextTurn;
 use super::turn::{PullTurn, TurnQueue};
+use super::turn_gate::TurnGate;
 use crate::broker::Mode;
 use crate::broker::core::{Core, Running, thread_error};
 use crate::broker::group::{Group, Member, Owned};
@@ -150,7 +151,7 @@ impl ScheduleService {
     }
 
     fn take_turn(&self, queue: &Arc<TurnQueue>) {
-        if !queue.begin() {
+        if !queue.gate.begin() {
             return;
         }
         let turn = PullTurn { service: self, queue };
@@ -164,7 +165,7 @@ impl ScheduleService {
             Ok(Err(error)) => failed(error),
             Err(panic) => failed(format!("the callback panicked: {panic}")),
         };
-        match queue.end() {
+        match queue.gate.end() {
             Some(next) => self.let_go(queue, next),
             None => self.schedule(queue, delay),
         }
@@ -223,7 +224,7 @@ impl ScheduleService {
 impl Member for ScheduleService {
     fn assign(&self, owned: Owned, offset: u64) {
         let id = owned.id.clone();
-        let queue = Arc::new(TurnQueue::new(owned, offset));
+        let queue = Arc::new(TurnQueue { owned, gate: TurnGate::new(offset) });
         self.queues.lock().insert(id.clone(), queue.clone());
         self.work.send(Work::Turn(queue));
         self.note_change(&id);
@@ -232,7 +233,7 @@ impl Member for ScheduleService {
     fn revoke(&self, id: &QueueId) -> Option<u64> {
         self.note_change(id);
         let queue = self.queues.lock().get(id).cloned()?;
-        let next = queue.revoke()?;
+        let next = queue.gate.revoke()?;
         self.queues.lock().remove(id);
         Some(next)
     }
@@ -257,7 +258,7 @@ impl Running for ScheduleService {
         // What a dead worker has left: nobody comes for it any more.
         let left = std::mem::take(&mut *self.queues.lock());
         for (id, queue) in left {
-            self.group.released(&self.name, &id, queue.next());
+            self.group.released(&self.name, &id, queue.gate.next());
         }
     }
 

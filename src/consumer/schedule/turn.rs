@@ -3,58 +3,17 @@
 use super::super::builder::check_range;
 use super::super::pull::Pull;
 use super::service::ScheduleService;
+use super::turn_gate::TurnGate;
 use crate::broker::expiry::Most;
 use crate::broker::group::Owned;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::FetchStatus;
-use crate::sync::{Mutex, Rank};
 
 /// A queue that a schedule has.
 pub(super) struct TurnQueue {
     pub(super) owned: Owned,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// Where the group stands.
-    next: u64,
-    /// A call is going on.
-    busy: bool,
-    revoked: bool,
-}
-
-impl TurnQueue {
-    pub(super) fn new(owned: Owned, next: u64) -> Self {
-        let state = State { next, busy: false, revoked: false };
-        Self { owned, state: Mutex::new(Rank::ProcessQueue, state) }
-    }
-
-    /// Begins a call; false if the queue is lost.
-    pub(super) fn begin(&self) -> bool {
-        let mut state = self.state.lock();
-        state.busy = !state.revoked;
-        state.busy
-    }
-
-    /// Ends it; if the queue was lost meanwhile, returns where its next owner goes on.
-    pub(super) fn end(&self) -> Option<u64> {
-        let mut state = self.state.lock();
-        state.busy = false;
-        state.revoked.then_some(state.next)
-    }
-
-    /// Lets no call begin any more; returns where the next owner goes on, unless one is going on.
-    pub(super) fn revoke(&self) -> Option<u64> {
-        let mut state = self.state.lock();
-        state.revoked = true;
-        (!state.busy).then_some(state.next)
-    }
-
-    /// Where its owner, or the next one, goes on.
-    pub(super) fn next(&self) -> u64 {
-        self.state.lock().next
-    }
+    pub(super) gate: TurnGate,
 }
 
 /// One call of the callback of a [`PullSchedule`](crate::PullSchedule): for one queue, beginning
@@ -74,13 +33,13 @@ impl PullTurn<'_> {
     /// How far the group has come in the queue.
     #[must_use]
     pub fn committed(&self) -> u64 {
-        self.queue.next()
+        self.queue.gate.next()
     }
 
     /// Whether the queue is to be given back: this is the last call for it.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        self.queue.state.lock().revoked
+        self.queue.gate.is_revoked()
     }
 
     /// Reads up to `max` messages (1 to 65 535) that pass the subscription's filter, from where the
@@ -91,7 +50,7 @@ impl PullTurn<'_> {
     pub fn pull(&self, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
         self.service.permits()?;
-        let (from, owned, service) = (self.queue.next(), &self.queue.owned, self.service);
+        let (from, owned, service) = (self.queue.gate.next(), &self.queue.owned, self.service);
         let most = Most { messages: max, bytes: usize::MAX };
         let began = service.core.clock().moment();
         let fetch = service.core.fetch_for(&service.group, owned, from, most, |_| true)?;
@@ -116,7 +75,7 @@ impl PullTurn<'_> {
             return Err(Error::OffsetRange { offset: next, min, max });
         }
         self.service.core.store.set_offset(*key, next)?;
-        self.queue.state.lock().next = next;
+        self.queue.gate.go_on(next);
         Ok(())
     }
 }
