@@ -206,8 +206,9 @@ impl<'a> Message<'a> {
 
     /// Delivers the message for so long only, 1 ms to 3660 days: from its store time on or, with a
     /// [`delay`](Self::delay), from when it is due. Then it has expired, and whoever reads the queue
-    /// passes it by, which [`PullStats::expired`](crate::PullStats::expired) counts; who has it in
-    /// hand finishes with it. A message that has failed keeps the end of its time. Time is that of
+    /// passes it by, which [`PullStats::expired`](crate::PullStats::expired) counts; a group may
+    /// keep a copy, see [`GroupSettings::expired_to`](crate::GroupSettings::expired_to). Who has it
+    /// in hand finishes with it. A message that has failed keeps the end of its time. Time is that of
     /// the wall clock, at its last tick, which is up to 10 ms ago.
     ///
     /// ```

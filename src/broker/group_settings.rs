@@ -2,6 +2,8 @@
 
 use super::back_off::BackOff;
 use crate::error::{Error, Result};
+use crate::names;
+use crate::sync::Arc;
 
 /// Settings of a consumer group, kept with the directory (SUB-6).
 ///
@@ -24,16 +26,21 @@ pub struct GroupSettings {
     retry_queues: u16,
     max_retries: u16,
     back_off: BackOff,
+    expired_to: Option<Arc<str>>,
 }
 
 const MAX_RETRY_QUEUES: u16 = 1024;
+
+/// In the table of groups, before the back-off, whose kinds are other numbers.
+const EXPIRED_TO: u8 = 0x80;
 
 impl GroupSettings {
     /// What a group has that was made by its first consumer: everything is allowed, one queue for
     /// what is to be delivered again, 16 retries after RocketMQ's delays.
     pub fn new() -> Self {
         let back_off = BackOff::levels();
-        Self { consuming: true, broadcasting: true, retry_queues: 1, max_retries: 16, back_off }
+        let (consuming, broadcasting, retry_queues, max_retries) = (true, true, 1, 16);
+        Self { consuming, broadcasting, retry_queues, max_retries, back_off, expired_to: None }
     }
 
     /// Lets no consumer start, and makes those that run stop reading until it is allowed again.
@@ -70,6 +77,16 @@ impl GroupSettings {
         self
     }
 
+    /// Keeps a copy of every message in `topic` whose [time](crate::Message::time_to_live) was over
+    /// before the group got it: with its id and its content, in its order, and without an end of its
+    /// time. [`Delivery::expired_from`](crate::Delivery::expired_from) says where it was. The topic
+    /// is made by its first message, as by a send. A group does so for itself alone, once for each
+    /// message; members of a broadcasting group keep nothing.
+    pub fn expired_to(mut self, topic: &str) -> Self {
+        self.expired_to = Some(topic.into());
+        self
+    }
+
     /// Whether consumers may run.
     #[must_use]
     pub fn allows_consuming(&self) -> bool {
@@ -99,7 +116,18 @@ impl GroupSettings {
         &self.back_off
     }
 
+    /// The topic in which expired messages are kept, if they are.
+    #[must_use]
+    pub fn expired_topic(&self) -> Option<&str> {
+        self.expired_to.as_deref()
+    }
+
+    pub(super) fn kept_in(&self) -> Option<&Arc<str>> {
+        self.expired_to.as_ref()
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
+        self.expired_to.as_deref().map_or(Ok(()), names::check_topic)?;
         if self.retry_queues <= MAX_RETRY_QUEUES {
             return self.back_off.check();
         }
@@ -113,6 +141,11 @@ impl GroupSettings {
         let flags = u8::from(self.consuming) | u8::from(self.broadcasting) << 1;
         let ([a, b], [c, d]) = (self.retry_queues.to_le_bytes(), self.max_retries.to_le_bytes());
         let mut bytes = vec![flags, a, b, c, d];
+        if let Some(topic) = &self.expired_to {
+            // At most 127 bytes, as every topic.
+            bytes.extend_from_slice(&[EXPIRED_TO, topic.len() as u8]);
+            bytes.extend_from_slice(topic.as_bytes());
+        }
         self.back_off.encode(&mut bytes);
         bytes
     }
@@ -122,12 +155,20 @@ impl GroupSettings {
         let Some((&[flags, a, b, c, d], rest)) = bytes.split_first_chunk() else {
             return Self::new();
         };
+        let (expired_to, rest) = match rest {
+            [EXPIRED_TO, length, rest @ ..] if usize::from(*length) <= rest.len() => {
+                let (topic, rest) = rest.split_at(usize::from(*length));
+                (std::str::from_utf8(topic).ok().map(Arc::from), rest)
+            }
+            _ => (None, rest),
+        };
         Self {
             consuming: flags & 1 != 0,
             broadcasting: flags & 2 != 0,
             retry_queues: u16::from_le_bytes([a, b]),
             max_retries: u16::from_le_bytes([c, d]),
             back_off: BackOff::decode(rest),
+            expired_to,
         }
     }
 }
@@ -150,6 +191,8 @@ mod tests {
         let all = [
             GroupSettings::new(),
             GroupSettings::new().forbid_consuming().retry_queues(0),
+            GroupSettings::new().expired_to("late"),
+            GroupSettings::new().back_off(BackOff::table([SECOND])).expired_to("late"),
             GroupSettings::new().back_off(BackOff::exponential(SECOND, 9 * SECOND)),
             GroupSettings::new().forbid_broadcasting().max_retries(u16::MAX).retry_queues(1024),
         ];
@@ -162,6 +205,7 @@ mod tests {
         let older = GroupSettings::new().retry_queues(7);
         assert_eq!(GroupSettings::decode(&[3, 7, 0, 16, 0]), older);
         assert!(GroupSettings::new().retry_queues(1025).check().is_err());
+        assert!(GroupSettings::new().expired_to("%RETRY%g").check().is_err());
         let table = std::iter::empty();
         assert!(GroupSettings::new().back_off(BackOff::table(table)).check().is_err());
     }

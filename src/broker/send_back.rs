@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::group::Group;
-use super::write::{copy_of, properties_of_copy};
+use super::write::{copy_of, properties_of_copy, properties_of_kept_copy};
 use crate::delay::{Due, LONGEST};
 use crate::error::Result;
 use crate::names::{dead_letter_topic, retry_topic};
@@ -114,7 +114,7 @@ impl Core {
     }
 
     fn dead_letter(&self, group: &Group, delivery: &Delivery<'_>, reason: &str) -> Result<()> {
-        let properties = properties_of_copy(
+        let properties = properties_of_kept_copy(
             delivery,
             &[
                 (RETRY_TOPIC, delivery.topic()),
@@ -134,7 +134,7 @@ fn next_attempt(delivery: &Delivery<'_>) -> u16 {
 }
 
 /// Where the message was at first: queue and offset in its own topic.
-fn origin_of(delivery: &Delivery<'_>) -> String {
+pub(super) fn origin_of(delivery: &Delivery<'_>) -> String {
     match delivery.system_property(ORIGIN) {
         Some(origin) => origin.to_owned(),
         None => format!("{} {}", delivery.queue(), delivery.offset()),

@@ -26,7 +26,11 @@ impl Settled {
         copy.is_some_and(|copy| *copy > message.position())
     }
 
-    fn note(&mut self, record: &Record<'_>) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    pub(super) fn note(&mut self, record: &Record<'_>) {
         let copy = self.copies.entry(record.first_position()).or_default();
         *copy = record.position().max(*copy);
     }
@@ -56,6 +60,6 @@ impl Core {
                 self.store.visit_from(queue, from, |record| settled.note(record));
             }
         }
-        (!settled.copies.is_empty()).then_some(settled)
+        (!settled.is_empty()).then_some(settled)
     }
 }

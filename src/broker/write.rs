@@ -22,6 +22,11 @@ pub(crate) fn properties_of_copy(message: &Delivery<'_>, system: &[(&str, &str)]
     copied(message, &system, |name| !is_of_life(name))
 }
 
+/// The properties of a copy that does not expire: it is there for people to look at.
+pub(crate) fn properties_of_kept_copy(message: &Delivery<'_>, system: &[(&str, &str)]) -> Vec<u8> {
+    copied(message, system, |name| !is_of_life(name))
+}
+
 fn copied(
     message: &Delivery<'_>,
     system: &[(&str, &str)],

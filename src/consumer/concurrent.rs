@@ -26,6 +26,7 @@ use super::push_settings::PushSettings;
 use super::queue_changes::{QueueChanges, QueuesChanged};
 use crate::broker::Mode;
 use crate::broker::core::Core;
+use crate::broker::expiry::Account;
 use crate::broker::group::{Group, Kind, Member, Owned};
 use crate::broker::hold::Waiter;
 use crate::clock::Moment;
@@ -170,6 +171,11 @@ impl Service {
         let now = self.core.clock().moment();
         queue.owned.meter.count_call(consumed, failed, now.since(began), now);
         queue.last_call.note(now);
+    }
+
+    /// On whose account it reads.
+    fn account(&self) -> Account<'_> {
+        Account { group: &self.group, mode: self.mode }
     }
 
     fn note_change(&self, queue: &QueueId) {

@@ -5,7 +5,7 @@ use super::record::Record;
 use crate::message::Message;
 use crate::message_id::MessageId;
 use crate::names;
-use crate::properties::{Properties, RETRY_TOPIC, TIME_TO_LIVE};
+use crate::properties::{EXPIRED_FROM, Properties, RETRY_TOPIC, TIME_TO_LIVE};
 use crate::queue_id::QueueId;
 use crate::sync::Counted;
 use smallvec::SmallVec;
@@ -274,6 +274,15 @@ impl<'a> Delivery<'a> {
     #[inline]
     pub fn expires_ms(&self) -> Option<u64> {
         self.record.expires_ms()
+    }
+
+    /// Of a message that is kept because it has [expired](crate::GroupSettings::expired_to): the
+    /// queue in which it was sent, and its offset there. Retention may have dropped it.
+    #[must_use]
+    pub fn expired_from(&self) -> Option<(QueueId, u64)> {
+        let mut place = self.system_property(EXPIRED_FROM)?.split(' ');
+        let (topic, queue, offset) = (place.next()?, place.next()?, place.next()?);
+        Some((QueueId::new(topic, queue.parse().ok()?), offset.parse().ok()?))
     }
 
     /// How often the message was delivered before and failed; 0 for the first delivery.

@@ -1,7 +1,10 @@
 //! Messages that are delivered for a limited time.
 
 use crate::support::*;
-use rocklet::{BackOff, Broker, DrivenClock, Error, GroupSettings, Message, PullStatus};
+use rocklet::{
+    BackOff, Broker, DrivenClock, Error, GroupSettings, Message, Mode, Permission, PullStatus,
+    TopicConfig,
+};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -162,6 +165,121 @@ fn a_failure_does_not_prolong_the_time_of_a_message() {
 }
 
 #[test]
+fn an_expired_message_is_kept_in_the_topic_that_a_group_names_for_it() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    broker.create_group("keeps", GroupSettings::new().expired_to("over")).unwrap();
+    let message = Message::new("t", body(0)).tag("a").key("k").property("p", "v").flag(7);
+    let sent = broker.producer().send(&message.time_to_live(SECOND)).unwrap();
+    for nth in 1..40 {
+        send_mortal(broker, nth, Some(1));
+    }
+    clock.advance(SECOND);
+    assert_eq!(polled(broker, "drops").len(), 0);
+    assert!(matches!(broker.browse("over"), Err(Error::NoSuchTopic { .. })));
+    assert_eq!(polled(broker, "keeps").len(), 0);
+    clock.advance(1000 * SECOND);
+    assert_eq!(kept_in(broker, "over"), (0..40).collect::<Vec<_>>(), "in order, and for good");
+    // With all that it had.
+    let kept = broker.browse("over").unwrap().next().unwrap().unwrap();
+    let kept = kept.delivery();
+    assert_eq!((kept.id(), kept.topic(), kept.expires_ms()), (sent.id, "over", None));
+    assert_eq!((kept.tag(), kept.flag(), kept.property("p")), (Some("a"), 7, Some("v")));
+    assert_eq!(kept.keys().collect::<Vec<_>>(), ["k"]);
+    assert_eq!(kept.expired_from(), Some((q("t", 0), 0)));
+    assert_eq!(broker.find_by_key("over", "k", .., 9).unwrap().len(), 1);
+    // Broadcasting members, who would all keep it, keep nothing.
+    let builder = broker.pull_consumer("keeps").subscribe("t", "*").unwrap();
+    let mut member = builder.mode(Mode::Broadcasting).name("m").start().unwrap();
+    assert!(member.poll(Duration::ZERO).unwrap().is_empty());
+    assert_eq!(stored(broker, "over"), 40);
+    let settings = broker.group_settings("keeps").unwrap();
+    assert_eq!(settings.expired_topic(), Some("over"));
+    let refused = broker.create_group("g", GroupSettings::new().expired_to("%DLQ%g"));
+    assert!(matches!(refused, Err(Error::Name { .. })));
+}
+
+#[test]
+fn a_kill_makes_no_second_copy_of_an_expired_message() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    for group in ["push", "pull"] {
+        broker
+            .create_group(group, GroupSettings::new().expired_to(&format!("over-{group}")))
+            .unwrap();
+    }
+    send_mortal(broker, 0, None);
+    (1..9).for_each(|nth| send_mortal(broker, nth, Some(1)));
+    clock.advance(SECOND);
+    // What is unfinished holds the commit up: the expired ones behind it are above it.
+    let door = Door::default();
+    let inside = door.clone();
+    let builder = broker.push_consumer("push").subscribe("t", "*").unwrap().threads(2);
+    let push = builder.start(move |_| inside.pass()).unwrap();
+    let mut pull = broker.pull_consumer("pull").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(numbers(&pull.poll(Duration::ZERO).unwrap()), [0]);
+    let both = |broker: &Broker| ["over-push", "over-pull"].map(|topic| stored(broker, topic));
+    wait_for("all copies", || both(broker) == [8, 8]);
+    let killed = copy_of(scene.dir.path());
+    assert_eq!((committed(broker, "push", "t"), committed(broker, "pull", "t")), (0, 0));
+    door.open();
+    drop((push, pull));
+
+    let broker = small(killed.path()).clock(&clock).open().unwrap();
+    send_mortal(&broker, 9, Some(1));
+    clock.advance(SECOND);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = broker.push_consumer("push").subscribe("t", "*").unwrap();
+    let _push = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("progress", || committed(&broker, "push", "t") == 10);
+    assert_eq!(polled(&broker, "pull"), [0]);
+    assert_eq!(both(&broker), [9, 9], "the one that is new");
+    seen.assert_each_once(0..1);
+}
+
+#[test]
+fn an_expired_message_that_cannot_be_kept_is_not_passed() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    let closed = TopicConfig::new(1).permission(Permission::ReadOnly);
+    broker.create_topic("over", closed).unwrap();
+    broker.create_group("g", GroupSettings::new().expired_to("over")).unwrap();
+    send_mortal(broker, 0, None);
+    send_mortal(broker, 1, Some(1));
+    send_mortal(broker, 2, None);
+    clock.advance(SECOND);
+    let mut pull = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert_eq!(numbers(&pull.poll(Duration::ZERO).unwrap()), [0], "what stands before it");
+    for _ in 0..3 {
+        let refused = pull.poll(Duration::ZERO);
+        assert!(matches!(refused, Err(Error::NotPermitted { .. })));
+    }
+    pull.commit().unwrap();
+    assert_eq!(committed(broker, "g", "t"), 1);
+    drop(pull);
+
+    // A push consumer tries again and again.
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let push = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("failures", || {
+        clock.advance(SECOND);
+        broker.stats().failed_reads >= 3
+    });
+    assert!(push.last_failure().unwrap().contains("may not be sent to"));
+    assert_eq!((committed(broker, "g", "t"), seen.len()), (1, 0));
+    broker.update_topic("over", TopicConfig::new(1)).unwrap();
+    wait_for("progress", || {
+        clock.advance(SECOND);
+        committed(broker, "g", "t") == 3
+    });
+    assert_eq!((kept_in(broker, "over"), seen.len()), (vec![1], 1));
+    assert_eq!(broker.pull_stats("g").unwrap().expired, 1);
+}
+
+#[test]
 fn the_time_of_a_delayed_message_begins_when_it_is_due() {
     let (scene, clock) = driven();
     let broker = &scene.broker;
@@ -173,6 +291,48 @@ fn the_time_of_a_delayed_message_begins_when_it_is_due() {
     assert_eq!(polled(broker, "early"), [0]);
     clock.advance(MS);
     assert_eq!(polled(broker, "late"), [0_u32; 0]);
+}
+
+#[test]
+fn a_dead_letter_has_no_end_and_a_retry_that_has_expired_is_kept_under_its_first_place() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    let settings = GroupSettings::new().back_off(BackOff::table([10 * SECOND]));
+    broker.create_group("g", settings.expired_to("over")).unwrap();
+    send_mortal(broker, 0, None);
+    send_mortal(broker, 1, Some(10));
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _push = builder
+        .start(|delivery| if number(delivery) == 1 { Err("planted") } else { Ok(()) })
+        .unwrap();
+    wait_for("a failure", || broker.stats().retries == 1);
+    wait_for("the end of its time", || {
+        clock.advance(SECOND);
+        broker.pull_stats("g").unwrap().expired == 1
+    });
+    let kept = broker.browse("over").unwrap().next().unwrap().unwrap();
+    let kept = kept.delivery();
+    assert_eq!((kept.expired_from(), number(&kept)), (Some((q("t", 0), 1)), 1));
+    assert_eq!((kept.topic(), kept.attempt()), ("over", 1));
+
+    // What a group gives up is for people to look at, and to be driven again.
+    broker.create_group("d", GroupSettings::new().max_retries(0)).unwrap();
+    broker.create_topic("u", 1).unwrap();
+    let message = Message::new("u", body(1)).time_to_live(10 * SECOND);
+    broker.producer().send(&message).unwrap();
+    let builder = broker.push_consumer("d").subscribe("u", "*").unwrap();
+    let push = builder.start(move |_| Err::<(), _>("planted")).unwrap();
+    wait_for("a dead letter", || broker.stats().dead_letters == 1);
+    push.shutdown();
+    clock.advance(100 * SECOND);
+    let dead = broker.dead_letters("d").unwrap();
+    assert_eq!(dead.count().unwrap(), 1);
+    assert_eq!(dead.redrive_all().unwrap(), 1);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let builder = broker.push_consumer("d").subscribe("u", "*").unwrap();
+    let _push = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("the message again", || seen.has(1));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use super::state::{Joined, Owner, Seat, State};
 use super::{ConsumeQueue, Group, Owned, Subscription};
 use crate::broker::assign::{self, AssignStrategy, Assignment, Averagely, LabelledQueue};
+use crate::broker::expiry::KeptBefore;
 use crate::broker::mode::Mode;
 use crate::broker::start::Start;
 use crate::error::Result;
@@ -174,7 +175,9 @@ impl Group {
         let owner = Owner { member, handle: handle.clone(), queue: index, key, draining, anew };
         state.owners.insert(seat.clone(), owner);
         let meter = state.meter(id.topic(), self.store.clock());
-        handle.assign(Owned { id, queue, key, filter, lease, meter }, offset);
+        let kept_before = KeptBefore::default();
+        let owned = Owned { id, queue, key, filter, lease, meter, kept_before };
+        handle.assign(owned, offset);
     }
 
     /// Stores where consuming begins in every queue in which `number` has no offset: what is to be

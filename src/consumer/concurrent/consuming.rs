@@ -50,17 +50,13 @@ impl Service {
                 now = self.consume(worker, queue, run, claimed.start..end, now);
                 claimed.start = end;
             } else {
-                self.expire(queue, run.places()[claimed.start]);
+                if let Some(message) = run.messages().get(claimed.start) {
+                    self.expired(queue, &message);
+                }
                 claimed.start += 1;
             }
         }
         now
-    }
-
-    /// The time of a message was over before its turn came.
-    fn expire(&self, queue: &Arc<OwnedQueue>, Place { offset, size }: Place) {
-        self.group.pulls.expired.add(1);
-        self.progress(queue, queue.window.finish(offset, size));
     }
 
     /// Consumes one batch, beginning `now`; returns when that has ended.

@@ -34,6 +34,19 @@ impl Service {
         self.progress(queue, queue.window.finish(offset, delivery.body().len()));
     }
 
+    /// The time of a message was over before its turn came.
+    pub(super) fn expired(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
+        let offset = delivery.offset();
+        let kept = self.core.expire(self.account(), delivery);
+        match kept.and_then(|kept| kept.map_or(Ok(()), |kept| self.core.make_durable(&kept))) {
+            Ok(()) => self.progress(queue, queue.window.finish(offset, delivery.body().len())),
+            Err(error) => {
+                self.note_failure(format!("{} at {offset}, expired: {error}", queue.owned.id));
+                self.retry_in_place(queue, delivery);
+            }
+        }
+    }
+
     fn retry_in_place(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
         queue.failed.lock().insert(offset, delivery.next_attempt());

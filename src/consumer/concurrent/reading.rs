@@ -43,7 +43,7 @@ impl Service {
         let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
         let again = self.again(queue, *next);
         let delivers = |message: &Delivery<'_>| again.delivers(message);
-        let fetch = match self.core.fetch_for(&self.group, &queue.owned, *next, most, delivers) {
+        let fetch = match self.core.fetch_for(self.account(), &queue.owned, *next, most, delivers) {
             Ok(fetch) => fetch,
             Err(error) => {
                 self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@ use super::super::builder::Plan;
 use super::cursor::Cursor;
 use super::member::PullMember;
 use crate::broker::core::Running;
+use crate::broker::expiry::KeptBefore;
 use crate::broker::filter::Filter;
 use crate::broker::group::Owned;
 use crate::error::{Error, Result};
@@ -60,6 +61,7 @@ impl PullMember {
         topic.check_readable()?;
         let key = self.group.key(self.mode, &self.name, &queue)?;
         let (meter, filter) = (self.group.meter(id.topic()), filter.clone());
-        Ok(Owned { id: id.clone(), queue, key, filter, lease: None, meter })
+        let (id, lease, kept_before) = (id.clone(), None, KeptBefore::default());
+        Ok(Owned { id, queue, key, filter, lease, meter, kept_before })
     }
 }

@@ -1,7 +1,7 @@
 //! Polling: queues are read in turn, and whoever finds nothing sleeps in the hold table.
 
 use super::member::PullMember;
-use crate::broker::expiry::Most;
+use crate::broker::expiry::{Account, Most};
 use crate::broker::group::Owned;
 use crate::broker::hold::{Arrival, Waiter};
 use crate::clock::Moment;
@@ -108,9 +108,10 @@ impl PullMember {
             let wanted = most - read.messages.len();
             let began = self.core.clock().moment();
             let most = Most { messages: wanted, bytes: MOST_BYTES };
+            let account = Account { group: &self.group, mode: self.mode };
             // A close waits for it: nobody else may have the files before it ends.
             let reading = self.core.reading()?;
-            let fetch = self.core.fetch_for(&self.group, &owned, from, most, |_| true);
+            let fetch = self.core.fetch_for(account, &owned, from, most, |_| true);
             let fetch = fetch.inspect_err(|_| pulls.failed.add(1))?;
             drop(reading);
             let mut queues = self.queues.lock();

@@ -10,6 +10,7 @@ use super::turn::{PullTurn, TurnQueue};
 use super::turn_gate::TurnGate;
 use crate::broker::Mode;
 use crate::broker::core::{Core, Running, thread_error};
+use crate::broker::expiry::Account;
 use crate::broker::group::{Group, Member, Owned};
 use crate::error::Result;
 use crate::queue_id::QueueId;
@@ -29,7 +30,7 @@ pub(super) type Callback = Box<dyn Fn(&PullTurn<'_>) -> NextTurn + Send + Sync>;
 /// The shared state of one pull schedule.
 pub(super) struct ScheduleService {
     pub(super) core: Arc<Core>,
-    pub(super) group: Arc<Group>,
+    group: Arc<Group>,
     name: String,
     mode: Mode,
     callback: Callback,
@@ -119,6 +120,11 @@ impl ScheduleService {
 
     pub(super) fn permits(&self) -> Result<()> {
         self.group.permits(self.mode)
+    }
+
+    /// On whose account it reads.
+    pub(super) fn account(&self) -> Account<'_> {
+        Account { group: &self.group, mode: self.mode }
     }
 
     /// Ends the workers of a member that its group has refused.

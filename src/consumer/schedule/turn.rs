@@ -53,7 +53,7 @@ impl PullTurn<'_> {
         let (from, owned, service) = (self.queue.gate.next(), &self.queue.owned, self.service);
         let most = Most { messages: max, bytes: usize::MAX };
         let began = service.core.clock().moment();
-        let fetch = service.core.fetch_for(&service.group, owned, from, most, |_| true)?;
+        let fetch = service.core.fetch_for(service.account(), owned, from, most, |_| true)?;
         if fetch.status == FetchStatus::Found {
             let now = service.core.clock().moment();
             let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
