@@ -12,6 +12,7 @@ pub use found::{Pull, PullStatus};
 pub use settings::{PullConsumerBuilder, PullSettings};
 
 use super::builder::{ConsumerBuilder, Plan, check_range};
+use super::outcome::Outcome;
 use super::phase::Phase;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
@@ -21,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::queue_id::QueueId;
 use crate::service_state::ServiceState;
-use crate::store::Deliveries;
+use crate::store::{Deliveries, Delivery};
 use crate::sync::Arc;
 use member::PullMember;
 use std::time::Duration;
@@ -326,6 +327,40 @@ impl PullConsumer {
         check_range("max", max, 1, 65_535)?;
         let filter = filter.try_into()?;
         self.member("pull")?.pull_within(queue, &filter, offset, max, timeout)
+    }
+
+    /// Does with a message what [`Outcome`] says, as if a listener of the group had returned it:
+    /// has it delivered again later, by a copy in the retry topic `%RETRY%<group>`, or gives it up,
+    /// by one among the group's [dead letters](Broker::dead_letters) (PC-8, CONC-14). The message
+    /// itself is done with then: go on, and commit. A success changes nothing.
+    ///
+    /// Push consumers of the group get what is in its retry topic by themselves. A pull consumer
+    /// does not (LITE-14): have its queues [assigned](PullConsumerBuilder::assign), or pull from
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Producer::send`](crate::Producer::send): nothing has changed then, but for
+    /// `Poisoned`. `State` if it does not run; `Closed`.
+    pub fn send_back(&self, delivery: &Delivery<'_>, outcome: Outcome) -> Result<()> {
+        let member = self.member("send back")?;
+        member.send_back(&member.group, delivery, outcome)
+    }
+
+    /// Does the same in the name of another group, which is made if it is new: its retry topic gets
+    /// the copy, and its settings say how long that waits.
+    ///
+    /// # Errors
+    /// As [`send_back`](Self::send_back); `Name`; `NoSuchGroup` if groups are not made by themselves.
+    pub fn send_back_to(
+        &self,
+        group: &str,
+        delivery: &Delivery<'_>,
+        outcome: Outcome,
+    ) -> Result<()> {
+        let member = self.member("send back")?;
+        names::check_group(group)?;
+        let group = member.core.group(group)?;
+        member.send_back(&group, delivery, outcome)
     }
 
     /// Leaves the group. What was polled and not committed is delivered again, to whoever gets

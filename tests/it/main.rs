@@ -42,6 +42,7 @@ mod retention;
 mod retry;
 mod schedule;
 mod seek;
+mod send_back;
 mod service_state;
 mod simulated;
 mod sizes;

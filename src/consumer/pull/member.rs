@@ -2,6 +2,7 @@
 //! has, how far they have been handed out, and a wake-up for a poll that waits.
 
 use super::super::builder::Plan;
+use super::super::outcome::Outcome;
 use super::super::queue_changes::{QueueChanges, QueuesChanged};
 use super::cursor::Cursor;
 use super::poll::PolledQueue;
@@ -14,6 +15,7 @@ use crate::broker::{Mode, Start};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
+use crate::store::Delivery;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Alarm, Arc, Mutex, MutexGuard, Rank, Signal, Weak};
 use std::collections::BTreeMap;
@@ -115,6 +117,19 @@ impl PullMember {
         for (id, cursor) in gone {
             self.group.released(&self.name, &id, cursor.committed);
         }
+    }
+
+    /// Stores what becomes of a message that `group` has failed (PC-8).
+    pub(super) fn send_back(
+        &self,
+        group: &Group,
+        delivery: &Delivery<'_>,
+        outcome: Outcome,
+    ) -> Result<()> {
+        let _reading = self.core.reading()?;
+        self.check_open()?;
+        let Some(failure) = outcome.failure() else { return Ok(()) };
+        self.core.send_back(group, delivery, &failure).map(drop)
     }
 
     /// Goes on at `offset`, forwards or backwards; the next commit stores it (LITE-10).
