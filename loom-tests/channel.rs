@@ -8,6 +8,18 @@ use super::{ORDERS, explore, race};
 use crate::sync::contract::{Exchange, check_drops, check_receivers, check_senders};
 
 #[test]
+fn channel_that_goes_on() {
+    for mirrored in ORDERS {
+        explore(3, move || {
+            // A second sender is left: the end wakes nobody.
+            let threads = [Exchange::send_one, Exchange::receive_one];
+            let [_, received] = race(mirrored, &Exchange::new(2), threads);
+            assert_eq!(received, [1]);
+        });
+    }
+}
+
+#[test]
 fn channel_with_two_senders() {
     for mirrored in ORDERS {
         explore(3, move || {

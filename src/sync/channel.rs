@@ -110,9 +110,14 @@ mod imp {
 
     impl<T> Drop for Sender<T> {
         fn drop(&mut self) {
-            self.0.state.lock().senders -= 1;
+            let mut state = self.0.state.lock();
+            state.senders -= 1;
+            let ended = state.senders == 0;
+            drop(state);
             #[cfg(not(broken_channel_end_silent))]
-            self.0.changed.notify_all();
+            if ended {
+                self.0.changed.notify_all();
+            }
         }
     }
 
@@ -155,6 +160,12 @@ mod tests {
     #[test]
     fn crossbeams_channel_keeps_to_the_contract() {
         for _ in 0..500 {
+            let exchange = Exchange::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| exchange.send_one());
+                assert_eq!(exchange.receive_one(), [1]);
+            });
+
             let exchange = Exchange::new(2);
             let received = std::thread::scope(|scope| {
                 scope.spawn(|| exchange.send_one());

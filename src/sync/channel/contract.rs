@@ -33,6 +33,11 @@ impl Exchange {
         vec![]
     }
 
+    /// Receives one value, of a channel that need not end.
+    pub(crate) fn receive_one(&self) -> Vec<u32> {
+        self.receiver.recv().into_iter().collect()
+    }
+
     /// Receives until the channel ends.
     pub(crate) fn receive_all(&self) -> Vec<u32> {
         let receiver = self.receiver.clone();
