@@ -3,6 +3,7 @@
 mod choose;
 mod cursor;
 mod found;
+mod info;
 mod member;
 mod poll;
 mod settings;
@@ -14,6 +15,7 @@ pub use settings::{PullConsumerBuilder, PullSettings};
 use super::builder::{ConsumerBuilder, Plan, check_range};
 use super::outcome::Outcome;
 use super::phase::Phase;
+use super::running_info::RunningInfo;
 use crate::broker::core::Running;
 use crate::broker::filter::Filter;
 use crate::broker::group::Kind;
@@ -290,6 +292,15 @@ impl PullConsumer {
             Phase::Running(member) => member.committed(queue),
             _ => self.broker.committed(&self.group, queue),
         }
+    }
+
+    /// What it is doing, queue by queue (OPS-3).
+    ///
+    /// # Errors
+    /// `State` if it does not run.
+    pub fn running_info(&self) -> Result<RunningInfo> {
+        let settings = format!("batch: {}", self.batch);
+        self.member("be looked at").map(|member| member.info(settings))
     }
 
     /// Reads up to `max` messages (1 to 65 535) of any queue from `offset` on, without the group

@@ -6,7 +6,7 @@ use crate::queue_id::QueueId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A snapshot of a running push consumer (OPS-3).
+/// A snapshot of a running consumer, push or pull (OPS-3).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunningInfo {
@@ -18,8 +18,10 @@ pub struct RunningInfo {
     pub mode: Mode,
     /// How long ago it was started.
     pub age: Duration,
-    /// Whether it was paused.
+    /// Whether it was paused; of a pull consumer, all of its queues.
     pub paused: bool,
+    /// How many threads call its listener.
+    pub threads: usize,
     /// All settings with their values, for people to read.
     pub settings: String,
     /// What the group subscribes to, by topic.
@@ -38,26 +40,29 @@ pub struct RunningInfo {
 pub struct QueueInfo {
     /// The queue.
     pub queue: QueueId,
-    /// The lowest offset that is not finished: what is committed, but for a store that fails or is
-    /// asked now and then.
+    /// What is committed. Of a push consumer the lowest offset that is not finished, which is the
+    /// same but for a store that fails, or that is asked now and then.
     pub committed: u64,
     /// The offset at which reading goes on.
     pub next: u64,
-    /// The lowest and the highest offset that is read and not finished.
+    /// The lowest and the highest offset that is read and not finished, or not committed.
     pub in_flight: Option<(u64, u64)>,
-    /// How many messages are read and not finished.
+    /// How many messages are read and not finished. A pull consumer does not count them: it is
+    /// how many offsets it has gone on since the last commit.
     pub messages: usize,
-    /// Bytes of their bodies.
+    /// Bytes of their bodies, of a push consumer.
     pub bytes: usize,
-    /// How many of them have failed and wait for their next delivery here.
+    /// How many of them wait: for their next delivery here or, in order, for a commit.
     pub retrying: usize,
-    /// Whether it is to be given back, and waits until what is in flight is finished.
+    /// Whether it is to be given back, and waits until what is in flight is finished or committed.
     pub draining: bool,
     /// Whether its next read waits: for a message, for the consumer to be resumed, or until less is
     /// in flight.
     pub waiting: bool,
-    /// How long ago it was read last.
-    pub last_read: Duration,
+    /// Whether its lease is valid, if it is consumed in order with others (ORD-4).
+    pub leased: Option<bool>,
+    /// How long ago it was read last, by a push consumer.
+    pub last_read: Option<Duration>,
     /// How long ago the listener returned last with a message of it.
     pub last_consumed: Option<Duration>,
 }

@@ -205,6 +205,7 @@ fn ops_3_a_consumer_tells_what_it_has_in_flight() {
     let info = consumer.running_info().unwrap();
     assert_eq!((&*info.group, &*info.name, info.mode), ("g", "m", Mode::Clustering));
     assert_eq!((info.paused, info.age), (false, Duration::from_secs(9)));
+    assert_eq!(info.threads, 2);
     assert!(info.settings.contains("max_span: 77"), "{}", info.settings);
     assert_eq!(info.subscriptions["t"].to_string(), "a || b");
     let [first, second] = &info.queues[..] else { panic!("{info:?}") };
@@ -212,7 +213,7 @@ fn ops_3_a_consumer_tells_what_it_has_in_flight() {
     assert_eq!((first.committed, first.next, first.in_flight), (1, 5, Some((1, 1))));
     assert_eq!((first.messages, first.bytes, first.retrying), (1, 4, 0));
     assert_eq!((first.draining, first.waiting), (false, true));
-    assert_eq!(first.last_read, Duration::from_secs(9));
+    assert_eq!((first.last_read, first.leased), (Some(Duration::from_secs(9)), None));
     assert_eq!(first.last_consumed, Some(Duration::from_secs(9)));
     assert_eq!((second.in_flight, second.last_consumed), (None, None));
     door.open();
@@ -221,6 +222,37 @@ fn ops_3_a_consumer_tells_what_it_has_in_flight() {
     assert!(consumer.running_info().unwrap().paused);
     consumer.shutdown();
     assert!(consumer.running_info().is_err());
+}
+
+// (OPS-3)
+#[test]
+fn ops_3_pull_consumers_and_consumers_in_order_tell_it_too() {
+    let scene = scene();
+    scene.broker.create_topic("t", 2).unwrap();
+    fill(&scene.broker, "t", 1, 0..5);
+    let builder = scene.broker.pull_consumer("p").subscribe("t", "*").unwrap().name("m");
+    let mut pull = builder.batch(3).start().unwrap();
+    assert_eq!(pull.poll(SOON).unwrap().len(), 3);
+    let info = pull.running_info().unwrap();
+    assert_eq!((&*info.group, &*info.name, info.threads), ("p", "m", 0));
+    let [first, second] = &info.queues[..] else { panic!("{info:?}") };
+    assert_eq!((first.committed, first.next, first.in_flight), (0, 0, None));
+    assert_eq!((second.committed, second.next, second.in_flight), (0, 3, Some((0, 2))));
+    pull.commit().unwrap();
+    pull.pause(&[q("t", 0)]).unwrap();
+    let info = pull.running_info().unwrap();
+    assert_eq!(
+        (info.queues[0].waiting, info.queues[1].in_flight, info.paused),
+        (true, None, false)
+    );
+    pull.shutdown();
+    assert!(pull.running_info().is_err());
+
+    let builder = scene.broker.push_consumer("o").subscribe("t", "*").unwrap();
+    let ordered = builder.start_orderly(|_| ()).unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "o", "t") == 5);
+    let info = ordered.running_info().unwrap();
+    assert!(info.queues.iter().all(|queue| queue.leased == Some(true)), "{info:?}");
 }
 
 // (OPS-9)

@@ -16,20 +16,19 @@ impl Service {
             mode: self.mode,
             age: now.since(self.started),
             paused: self.is_paused(),
+            threads: self.threads(),
             settings: format!("{:?}", self.settings),
             subscriptions: self.group.subscriptions(),
-            queues: queues.iter().map(|queue| queue.info(now)).collect(),
+            queues: queues.iter().map(|queue| self.queue_info(queue, now)).collect(),
             status: status.map(|(topic, meter)| (topic, meter.status(now))).collect(),
         }
     }
-}
 
-impl OwnedQueue {
-    fn info(&self, now: Moment) -> QueueInfo {
-        let window = self.window.snapshot();
-        let (last_read, waiting) = self.reads.last();
+    fn queue_info(&self, queue: &OwnedQueue, now: Moment) -> QueueInfo {
+        let window = queue.window.snapshot();
+        let (last_read, waiting) = queue.reads.last();
         QueueInfo {
-            queue: self.owned.id.clone(),
+            queue: queue.owned.id.clone(),
             committed: window.low,
             next: window.next,
             in_flight: window.ends,
@@ -38,8 +37,9 @@ impl OwnedQueue {
             retrying: window.waiting,
             draining: window.revoked,
             waiting,
-            last_read: now.since(last_read),
-            last_consumed: self.last_call.get().map(|moment| now.since(moment)),
+            leased: queue.owned.lease.map(|lease| self.group.leases.is_valid(lease, now)),
+            last_read: Some(now.since(last_read)),
+            last_consumed: queue.last_call.get().map(|moment| now.since(moment)),
         }
     }
 }

@@ -28,6 +28,7 @@ pub(super) struct PullMember {
     pub(super) name: String,
     pub(super) mode: Mode,
     pub(super) start: Start,
+    pub(super) started: Moment,
     /// Its queues are the user's choice: it is no member, and the group deals it none (LITE-2).
     pub(super) chooses: bool,
     pub(super) auto_commit: Option<Duration>,
@@ -62,6 +63,7 @@ impl PullMember {
             name: name.to_owned(),
             mode: plan.mode,
             start: plan.start,
+            started: plan.broker.core().clock().moment(),
             chooses: settings.assigned.is_some(),
             auto_commit: settings.auto_commit,
             changes: QueueChanges::new(plan.changes.clone()),
