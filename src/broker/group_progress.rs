@@ -77,7 +77,8 @@ impl GroupProgress {
 }
 
 impl Broker {
-    /// How far a group has come. Progress in a store of the user's is not known here: then this is
+    /// How far a group has come. What it has failed counts when its time has come, in the group's own
+    /// topic for that. Progress in a store of the user's is not known here: then this is
     /// where the group began.
     ///
     /// ```

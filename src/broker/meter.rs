@@ -28,6 +28,8 @@ pub struct Rates {
     pub failed: f64,
     /// How many they failed.
     pub failed_messages: u64,
+    /// How many of them were sent back: stored for another delivery, or as dead letters (OPS-10).
+    pub sent_back: u64,
     /// What a call of a listener took on average.
     pub consume_time: Duration,
 }
@@ -69,6 +71,7 @@ pub(crate) struct Meter {
     calls: AtomicU64,
     consumed: AtomicU64,
     failed: AtomicU64,
+    sent_back: AtomicU64,
     consume_nanos: AtomicU64,
     start: Moment,
     /// When the next sample is due, in nanoseconds after the start: a hint, for who counts.
@@ -86,6 +89,7 @@ struct Totals {
     calls: u64,
     consumed: u64,
     failed: u64,
+    sent_back: u64,
     consume_nanos: u64,
 }
 
@@ -100,6 +104,7 @@ impl Meter {
             calls: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            sent_back: AtomicU64::new(0),
             consume_nanos: AtomicU64::new(0),
             start,
             due: AtomicU64::new(nanos(samples.due().since(start))),
@@ -127,6 +132,12 @@ impl Meter {
         add(&self.consume_nanos, nanos(took));
     }
 
+    /// Counts a message that was sent back.
+    pub(crate) fn count_sent_back(&self, now: Moment) {
+        self.sample(now);
+        add(&self.sent_back, 1);
+    }
+
     /// What happened within `window`, up to the last sample before `now`.
     pub(crate) fn rates(&self, window: Window, now: Moment) -> Rates {
         self.sample(now);
@@ -146,6 +157,7 @@ impl Meter {
             consumed: rate(|totals| totals.consumed),
             failed: rate(|totals| totals.failed),
             failed_messages: sum(|totals| totals.failed),
+            sent_back: sum(|totals| totals.sent_back),
             consume_time: average(|totals| totals.consume_nanos, |totals| totals.calls),
         }
     }
@@ -181,6 +193,7 @@ impl Meter {
             calls: read(&self.calls),
             consumed: read(&self.consumed),
             failed: read(&self.failed),
+            sent_back: read(&self.sent_back),
             consume_nanos: read(&self.consume_nanos),
         }
     }
@@ -211,6 +224,7 @@ mod tests {
             meter.count_read(20, 300, Duration::from_micros(50), moment());
             meter.count_call(9, 1, Duration::from_millis(4), moment());
             meter.count_call(10, 0, Duration::from_millis(2), moment());
+            meter.count_sent_back(moment());
         }
         // What ended in the very moment of the last sample is not in it.
         let expected = Rates {
@@ -221,6 +235,7 @@ mod tests {
             consumed: 59.0 * 19.0 / 60.0,
             failed: 59.0 / 60.0,
             failed_messages: 59,
+            sent_back: 59,
             consume_time: Duration::from_millis(3),
         };
         assert_eq!(meter.rates(Window::Minute, moment()), expected);

@@ -85,6 +85,9 @@ impl Core {
             }
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        if sent_back != SentBack::Discarded {
+            group.meter(delivery.topic()).count_sent_back(self.clock().moment());
+        }
         Ok(sent_back)
     }
 

@@ -153,9 +153,8 @@ fn a_queue_waits_for_a_hung_listener_until_it_is_taken_over() {
     assert!((20..30).all(|nth| seen.count(nth) == 2) && (0..20).all(|nth| seen.count(nth) == 1));
 }
 
-/// Listeners fail, panic and hang while members come and go.
-#[test]
-fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_flight() {
+/// Listeners fail, panic and hang while members come and go, so many times.
+fn failing_storm(rounds: u32) {
     let scene = scene();
     scene.broker.create_topic("t", 8).unwrap();
     retry_at_once(&scene.broker, "g");
@@ -182,13 +181,13 @@ fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_fligh
         };
         builder.start(listener).unwrap()
     };
-    let messages = 2000;
+    let messages = 130 * rounds;
     std::thread::scope(|scope| {
         scope.spawn(|| send(&scene.broker.producer(), "t", 0..messages));
         for nth in 0..4_u32 {
             let join = &join;
             scope.spawn(move || {
-                for round in 0..15 {
+                for round in 0..rounds {
                     let member = join(&format!("m{nth}-{round}"));
                     std::thread::sleep(Duration::from_millis(u64::from(nth * 7 + round) % 30));
                     drop(member);
@@ -209,6 +208,18 @@ fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_fligh
     let most = total + stats.failed + 32 * stats.taken_over;
     assert!((total..=most).contains(&deliveries), "{deliveries} deliveries, at most {most}");
     assert!(stats.late <= stats.taken_over);
+    assert_eq!(scene.broker.group_progress("g").unwrap().lag(), 0);
+}
+
+#[test]
+fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_flight() {
+    failing_storm(15);
+}
+
+#[test]
+#[ignore = "takes 20 s: cargo test --test it long_storm -- --ignored --nocapture"]
+fn long_storm_with_failures() {
+    failing_storm(600);
 }
 
 #[test]

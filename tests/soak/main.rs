@@ -22,9 +22,9 @@ use support::process::LONG;
 use support::runner::{Ignored, argument, run};
 
 const TOPIC: &str = "t";
-/// In which members come and go; one that polls; one that has no members most of the time; one that
-/// fails; and a broadcasting one.
-const GROUPS: [&str; 5] = ["push", "pull", "passing", "failing", "all"];
+/// In which members come and go and listeners fail; one that polls; one that has no members most of
+/// the time; and a broadcasting one.
+const GROUPS: [&str; 4] = ["push", "pull", "passing", "all"];
 const QUEUES: u16 = 4;
 /// Messages by which senders run ahead of the slowest group.
 const AHEAD: u64 = 10_000;
@@ -79,7 +79,7 @@ fn soak() -> Result<(), Ignored> {
     let broker = open();
     assert!(broker.recovery_report().clean);
     assert_eq!(broker.verify().unwrap().faults, []);
-    for group in &GROUPS[..4] {
+    for group in &GROUPS[..3] {
         let progress = broker.group_progress(group).unwrap();
         let of_topic = progress.queues.iter().filter(|queue| queue.queue.topic() == TOPIC);
         let committed: Vec<_> = of_topic.map(|queue| queue.committed.unwrap()).collect();
@@ -103,7 +103,7 @@ impl Scene {
     fn new(broker: Broker) -> Self {
         broker.create_topic(TOPIC, QUEUES).unwrap();
         let soon = BackOff::table([Duration::from_millis(1)]);
-        broker.create_group("failing", GroupSettings::new().back_off(soon)).unwrap();
+        broker.create_group("push", GroupSettings::new().back_off(soon)).unwrap();
         let first = fill(&broker);
         let sequence = |group| Arc::new(Sequence::new(group, QUEUES, first));
         let mut scene = Self {
@@ -114,26 +114,18 @@ impl Scene {
             failed: Arc::default(),
             staying: Vec::new(),
         };
-        let all = scene.groups[4].clone();
+        let all = scene.groups[3].clone();
         let everything = scene.broker.push_consumer("all").mode(Mode::Broadcasting);
         let everything = everything.subscribe(TOPIC, "*").unwrap().name("everything");
         let listener = move |delivery: &Delivery<'_>| all.note(delivery);
         scene.staying.push(everything.start(listener).unwrap());
         scene.staying.push(scene.join("staying"));
-        scene.staying.push(scene.fail());
         scene
     }
 
-    fn join(&self, name: &str) -> PushConsumer {
-        let sequence = self.groups[0].clone();
-        let builder = self.broker.push_consumer("push").subscribe(TOPIC, "*").unwrap();
-        let builder = builder.name(name).threads(2);
-        builder.start(move |delivery| sequence.note(delivery)).unwrap()
-    }
-
     /// A consumer whose listeners fail now and then.
-    fn fail(&self) -> PushConsumer {
-        let (sequence, failed) = (self.groups[3].clone(), self.failed.clone());
+    fn join(&self, name: &str) -> PushConsumer {
+        let (sequence, failed) = (self.groups[0].clone(), self.failed.clone());
         let listener = move |delivery: &Delivery<'_>| {
             let (queue, number) = identity(delivery);
             let (fails, panics) = (number % 1000 == 7, number % 5000 == 9);
@@ -148,9 +140,8 @@ impl Scene {
             sequence.note(delivery);
             Ok(())
         };
-        let builder = self.broker.push_consumer("failing").subscribe(TOPIC, "*").unwrap();
-        let builder = builder.threads(2);
-        builder.start(listener).unwrap()
+        let builder = self.broker.push_consumer("push").subscribe(TOPIC, "*").unwrap();
+        builder.name(name).threads(2).start(listener).unwrap()
     }
 
     /// A round: everything at once.
