@@ -18,6 +18,7 @@ mod broadcast_progress;
 mod channel;
 mod close_and_read;
 mod close_and_send;
+mod delays;
 mod event_count;
 mod fixture;
 mod group_commit;

@@ -6,11 +6,12 @@
 
 mod support;
 
-use rocklet::{Broker, Filter, Message, PullStatus, QueueId};
+use rocklet::{Broker, BrokerBuilder, DrivenClock, Filter, Flush, Message, PullStatus, QueueId};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use support::Random;
 use support::held::memory;
 use support::process::{LONG, Process, child_arguments, told};
 use support::runner::{Ignored, argument, run};
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
             "open" => open(dir, count),
             "queue" => queue(dir, count),
             "topics" => topics(dir, count),
+            "delay" => delay(dir, count),
             other => panic!("no child {other:?}"),
         }
         return ExitCode::SUCCESS;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     run(&[
         ("b_171_very_many_queues_are_opened_quickly", b_171_very_many_queues_are_opened_quickly),
         ("millions_of_messages_take_no_memory", millions_of_messages_take_no_memory),
+        ("millions_of_delays_come_once_and_in_order", millions_of_delays_come_once_and_in_order),
         ("b_051_few_descriptors_and_many_topics", b_051_few_descriptors_and_many_topics),
     ])
 }
@@ -202,6 +205,120 @@ fn queue(dir: &Path, messages: u64) {
     assert_eq!(count as u64, messages / BATCH * BATCH);
     say("read");
     told();
+}
+
+/// Messages that are due at random times within the next hour of a clock that is driven.
+fn millions_of_delays_come_once_and_in_order() -> Result<(), Ignored> {
+    let (messages, full) = match argument("--delays") {
+        Some(messages) => (messages, true),
+        None => (20_000, false),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut delayed = child("delay", dir.path(), messages);
+    for how in ["delayed", "opened after a kill", "opened after a close", "delivered"] {
+        let [millis, anonymous, most] = said(&delayed, how);
+        println!(
+            "{messages} messages with a delay, {how} in {millis} ms: {:.1} MiB anonymous, at most \
+             {:.1} MiB meanwhile",
+            anonymous as f64 / MIB as f64,
+            most as f64 / MIB as f64
+        );
+        assert!(anonymous <= 64 * MIB, "{anonymous} bytes once they were {how}");
+        assert!(!full || how != "opened after a close" || millis <= 1000, "{millis} ms to open");
+    }
+    delayed.hang_up();
+    assert!(delayed.wait().success());
+    Ok(())
+}
+
+/// The hour begins here.
+const START_MS: u64 = 1_700_000_000_000;
+const HOUR_MS: u64 = 3_600_000;
+
+/// Delays messages, opens their directory again, and lets the hour pass.
+fn delay(dir: &Path, messages: u64) {
+    let clock = DrivenClock::with_steps(START_MS, 1);
+    // An hour has too many of the usual intervals, each with a sync that takes real time.
+    let flush = Flush::Every(Duration::from_secs(60));
+    let builder = |dir: &Path| -> BrokerBuilder { Broker::builder(dir).clock(&clock).flush(flush) };
+    let (mut began, mut most) = (Instant::now(), 0);
+    let say = |how: &str, began: Instant, most: u64| {
+        let anonymous = memory("RssAnon");
+        println!("{how}: {} {anonymous} {}", began.elapsed().as_millis(), anonymous.max(most));
+    };
+    let broker = builder(dir).open().unwrap();
+    broker.create_topic("t", 1).unwrap();
+    let (producer, mut random) = (broker.producer(), Random(1));
+    for nth in 0..messages {
+        let delay = 1 + random.below(HOUR_MS);
+        let body = [nth.to_le_bytes(), (START_MS + delay).to_le_bytes()].concat();
+        let message = Message::new("t", body).delay(Duration::from_millis(delay));
+        producer.send(&message).unwrap();
+        if nth % 4096 == 0 {
+            // The background work of what has been sent.
+            while clock.step() {}
+            most = most.max(memory("RssAnon"));
+        }
+    }
+    say("delayed", began, most);
+    broker.flush().unwrap();
+    let killed = tempfile::tempdir().unwrap();
+    copy_all(dir, killed.path());
+    drop(producer);
+    broker.close().unwrap();
+    drop(broker);
+    for (dir, how) in [(killed.path(), "opened after a kill"), (dir, "opened after a close")] {
+        began = Instant::now();
+        let broker = builder(dir).open().unwrap();
+        assert_eq!(broker.stats().delayed as u64, messages);
+        say(how, began, 0);
+    }
+    let broker = builder(dir).open().unwrap();
+    (began, most) = (Instant::now(), 0);
+    let pull = broker.pull_consumer("g").start().unwrap();
+    let queue = QueueId::new("t", 0);
+    let (mut seen, mut next, mut last) = (vec![0_u64; messages as usize / 64 + 1], 0, 0);
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+    for second in 0..HOUR_MS / 1000 {
+        clock.advance(Duration::from_secs(1));
+        loop {
+            let pulled = pull.pull(&queue, next, 1024).unwrap();
+            if pulled.status != PullStatus::Found {
+                break;
+            }
+            for message in &pulled.messages {
+                let (nth, due) = (word(&message.body()[..8]), word(&message.body()[8..]));
+                assert!(due <= message.store_ms(), "{nth} is early");
+                assert!(message.store_ms() <= due + 1, "{nth} is late");
+                assert!(last <= due, "{nth} is out of order");
+                let (word, bit) = (&mut seen[nth as usize / 64], 1 << (nth % 64));
+                assert!(*word & bit == 0, "{nth} has come twice");
+                *word |= bit;
+                last = due;
+            }
+            next = pulled.next;
+        }
+        if second % 60 == 0 {
+            most = most.max(memory("RssAnon"));
+        }
+    }
+    let count: u32 = seen.iter().map(|word| word.count_ones()).sum();
+    assert_eq!((u64::from(count), next, broker.stats().delayed), (messages, messages, 0));
+    say("delivered", began, most);
+    told();
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy_all(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
 }
 
 /// The smallest limit under which the broker and the test harness fit many times over.

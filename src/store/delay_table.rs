@@ -32,7 +32,7 @@ pub(super) struct DelayTable {
 
 /// What is to be saved with a checkpoint.
 #[derive(Debug)]
-pub(super) struct Saving {
+pub(crate) struct Saving {
     /// How many changes that covers.
     pub(super) changes: usize,
     whole: bool,
@@ -81,18 +81,20 @@ impl DelayTable {
         let live = (HEAD + schedule.len() * PAIR) as u64;
         let whole = self.end == 0 || self.end > SMALL.max(2 * live);
         let changes = schedule.unsaved().len();
-        let mut pairs: Vec<Change> = match whole {
-            true => schedule.all().map(|ticket| (ticket.position, ticket.word())).collect(),
-            false => schedule.unsaved().to_vec(),
-        };
-        if whole {
-            pairs.sort_unstable();
-        }
-        let mut content = Vec::with_capacity(8 + pairs.len() * PAIR);
+        let count = if whole { schedule.len() } else { changes };
+        // Room for the position in front, and no copies: they may be millions.
+        let mut content = Vec::with_capacity(8 + count * PAIR);
         content.extend_from_slice(&[0; 8]);
-        for (position, word) in pairs {
+        let mut add = |(position, word): Change| {
             content.extend_from_slice(&position.to_le_bytes());
             content.extend_from_slice(&word.to_le_bytes());
+        };
+        if whole {
+            schedule.all().for_each(|ticket| add((ticket.position, ticket.word())));
+            let pairs = content[8..].as_chunks_mut::<PAIR>().0;
+            pairs.sort_unstable_by_key(|pair| u64_at(&pair[..], 0));
+        } else {
+            schedule.unsaved().iter().copied().for_each(add);
         }
         Saving { changes, whole, content }
     }

@@ -2,32 +2,27 @@
 //!
 //! A message that waits is a record without a queue. Whatever ends its wait is a single record whose
 //! origin names it: the message in its queue, the same record further on, or the word that it is
-//! done. The record and the change of the schedule are made under one lock, so that nobody else can
-//! end the same wait, and a checkpoint sees both or neither.
+//! done. See [`Delays`](super::delays::Delays) for who may append that.
 
 use super::Store;
 use super::append::AppendError;
 use super::commit_log::{CommitLog, Limits};
 use super::consume_queue::ConsumeQueue;
-use super::delay_table::{KnownDelays, Saving};
+use super::delays::signed;
 use super::delivery::{Deliveries, DetachedDelivery};
 use super::draft::{Copy, Draft, Outline, Pending, Source};
 use super::files::corrupt;
 use super::record::{Kind, Record};
-use super::schedule::{DueAt, LATEST_MS, Now, Schedule, Ticket};
-use super::tail::{Appended, Refusal, Target};
+use super::schedule::{DueAt, Ticket};
+use super::tail::{Appended, Refusal};
 use super::topic::Topic;
-use crate::clock::{Clock, Moment};
+use crate::clock::Moment;
 use crate::delay::Due;
 use crate::error::Result;
 use crate::properties::{DELAY, DUE, FIRST_ID, Properties, encode};
-use crate::sync::{Alarm, Mutex, MutexGuard, Rank};
+use crate::sync::Alarm;
 use std::time::Duration;
 
-/// Clocks that differ by no more are taken to go together.
-const TOLERANCE_MS: i64 = 10;
-/// Changes that await a checkpoint before one is written for their sake.
-const MOST_UNSAVED: usize = 1 << 16;
 /// How long instants are waited for without a look at the wall clock, which may be set.
 const LOOK: Duration = Duration::from_secs(60);
 
@@ -41,81 +36,13 @@ pub(crate) enum Next {
     Nothing,
 }
 
-/// The messages that wait to be due.
-#[derive(Debug)]
-pub(super) struct Delays {
-    schedule: Mutex<Schedule>,
-    /// What the steady clock is ahead of the clock's moments.
-    base_ms: i64,
-    alarm: Alarm,
-}
-
-impl Delays {
-    pub(super) fn new(clock: &Clock, known: &KnownDelays) -> Self {
-        Self {
-            schedule: Mutex::new(Rank::Delays, Schedule::new(known.waiting())),
-            base_ms: signed(clock.wall_ms()) - signed(clock.moment().ms()),
-            alarm: Alarm::new(),
-        }
-    }
-
-    /// Looks where the log ends, with nothing in between, and what is to be saved then.
-    pub(super) fn capture<R>(
-        &self,
-        saving: impl FnOnce(&Schedule) -> Saving,
-        look: impl FnOnce() -> R,
-    ) -> (R, Saving) {
-        let schedule = self.lock();
-        (look(), saving(&schedule))
-    }
-
-    /// The first `changes` are saved.
-    pub(super) fn saved(&self, changes: usize) {
-        self.lock().saved(changes);
-    }
-
-    /// Whether a checkpoint is to be written for what has changed.
-    pub(super) fn press(&self) -> bool {
-        self.lock().unsaved().len() >= MOST_UNSAVED
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Schedule> {
-        self.schedule.lock()
-    }
-
-    fn now(&self, clock: &Clock) -> Now {
-        let steady_ms = self.base_ms + signed(clock.moment().ms());
-        Now { wall_ms: signed(clock.wall_ms()), steady_ms }
-    }
-
-    /// What is stored of a due time, and how far the wall clock is ahead of the steady one.
-    fn due_at(&self, clock: &Clock, due: Due) -> (DueAt, i64) {
-        match due {
-            Due::At(ms) => (DueAt { ms: ms.min(LATEST_MS), instant: true }, 0),
-            Due::After(delay) => {
-                // A thread that sleeps between the two reads sees clocks that differ.
-                let ahead = |now: Now| now.wall_ms - now.steady_ms;
-                let looks = (0..3).map(|_| ahead(self.now(clock)));
-                let ahead = looks.min_by_key(|ahead| ahead.abs()).unwrap_or(0);
-                let known = self.lock().near(ahead, TOLERANCE_MS);
-                let ahead = known.unwrap_or(ahead);
-                // Rounded up: never early.
-                let end = signed(clock.moment().plus(delay).ms_rounded_up());
-                let ms = self.base_ms.saturating_add(end).saturating_add(ahead);
-                let ms = u64::try_from(ms).unwrap_or(0).min(LATEST_MS);
-                (DueAt { ms, instant: false }, ahead)
-            }
-        }
-    }
-}
-
-/// Who appends for the schedule, and where to.
-struct Step<'a> {
-    /// The message whose wait ends.
-    ends: Option<&'a Ticket>,
-    queue: Option<(Target, &'a ConsumeQueue)>,
-    /// Space is going to be freed: the limits of the log do not count.
-    beyond_limits: bool,
+/// What may be taken for an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Space {
+    /// What the limits of the log allow; if need be its oldest files go.
+    Limited,
+    /// What is there: some is going to be freed.
+    Unlimited,
 }
 
 impl Store {
@@ -134,16 +61,12 @@ impl Store {
         let copy = Copy { message, ..*copy };
         drafts[0].fill_copy(&topic.outline, Kind::Delayed, queue, &copy);
         self.check_length(drafts[0].length())?;
-        let step = Step { ends: None, queue: None, beyond_limits: false };
-        let mut first = false;
-        let appended = self.step(&step, &mut drafts, |schedule, appended| {
-            first = schedule.add(appended.position, at, ahead);
+        let now_ms = self.clock.coarse_wall_ms();
+        let appended = self.with_space(None, Space::Limited, || {
+            self.delays.begin((at, ahead), || self.log.append(None, &mut drafts, now_ms))
         })?;
-        if first {
-            self.delays.alarm.ring();
-        }
-        // Only a message that has to wait can be found to wait no more.
-        appended.ok_or(AppendError::Gone)
+        self.wake_for(&appended);
+        Ok(appended)
     }
 
     /// Takes a message to its queue, if it waits still. The copy's origin is its record.
@@ -157,9 +80,12 @@ impl Store {
         let mut drafts = [Draft::blank(&topic.outline)];
         drafts[0].fill_copy(&topic.outline, Kind::Message, queue.queue, copy);
         self.check_length(drafts[0].length())?;
-        let queue = Some((topic.target(queue), queue));
-        let step = Step { ends: Some(ticket), queue, beyond_limits: false };
-        self.step(&step, &mut drafts, |schedule, _| schedule.remove(ticket))
+        let (target, now_ms) = (Some(topic.target(queue)), self.clock.coarse_wall_ms());
+        let appended = self.with_space(Some(queue), Space::Limited, || {
+            self.delays.end(ticket, || self.log.append(target, &mut drafts, now_ms))
+        })?;
+        appended.iter().for_each(|appended| self.wake_for(appended));
+        Ok(appended)
     }
 
     /// Ends the wait of a message without taking it anywhere; `None` if it does not wait any more.
@@ -170,15 +96,19 @@ impl Store {
         let copy = Copy { message, reconsumed: 0, origin: ticket.position };
         let mut drafts = [Draft::blank(&outline)];
         drafts[0].fill_copy(&outline, Kind::Done, 0, &copy);
-        let step = Step { ends: Some(ticket), queue: None, beyond_limits: false };
-        let appended = self.step(&step, &mut drafts, |schedule, _| schedule.remove(ticket));
-        appended.map_err(AppendError::into_error)
+        let now_ms = self.clock.coarse_wall_ms();
+        let appended = self.with_space(None, Space::Limited, || {
+            self.delays.end(ticket, || self.log.append(None, &mut drafts, now_ms))
+        });
+        let appended = appended.map_err(AppendError::into_error)?;
+        appended.iter().for_each(|appended| self.wake_for(appended));
+        Ok(appended)
     }
 
     /// Appends messages that wait and stand below `end` again, at the tail.
     pub(super) fn carry_delays(&self, end: u64) -> Result<()> {
-        let mut tickets: Vec<Ticket> = self.delays.lock().all().collect();
-        tickets.retain(|ticket| ticket.position < end);
+        let below = |ticket: &Ticket| ticket.position < end;
+        let mut tickets: Vec<Ticket> = self.delays.lock().all().filter(below).collect();
         tickets.sort_unstable_by_key(|ticket| ticket.position);
         for ticket in tickets {
             let Some(message) = self.delayed(&ticket)? else { continue };
@@ -193,11 +123,12 @@ impl Store {
             copy.message.properties = Source::Encoded(&properties);
             let mut drafts = [Draft::blank(&outline)];
             drafts[0].fill_copy(&outline, Kind::Delayed, record.queue(), &copy);
-            let step = Step { ends: Some(&ticket), queue: None, beyond_limits: true };
-            let carried = self.step(&step, &mut drafts, |schedule, appended| {
-                schedule.relocate(&ticket, appended.position);
+            let now_ms = self.clock.coarse_wall_ms();
+            let carried = self.with_space(None, Space::Unlimited, || {
+                self.delays.relocate(&ticket, || self.log.append(None, &mut drafts, now_ms))
             });
-            carried.map_err(AppendError::into_error)?;
+            let carried = carried.map_err(AppendError::into_error)?;
+            carried.iter().for_each(|appended| self.wake_for(appended));
         }
         Ok(())
     }
@@ -216,9 +147,9 @@ impl Store {
         }
     }
 
-    /// Rung when something may be due earlier than was said.
+    /// See [`Delays::alarm`](super::delays::Delays::alarm).
     pub(crate) fn delay_alarm(&self) -> &Alarm {
-        &self.delays.alarm
+        self.delays.alarm()
     }
 
     /// How many messages wait to be due.
@@ -247,6 +178,8 @@ impl Store {
             };
         };
         let record = file.record(position).and_then(|record| match record.kind() {
+            // Its copy gets a checksum of its own.
+            Kind::Delayed if !record.verify(self.store_id) => Err("the record fails its checksum"),
             Kind::Delayed => Ok(record),
             _ => Err("the record is not of a message that waits"),
         });
@@ -304,40 +237,22 @@ impl Store {
         }
     }
 
-    /// Appends, and does what follows from that for the schedule, in one step; `None` if the wait
-    /// that it ends has ended.
-    fn step(
+    /// Tries to append until there is room for it.
+    fn with_space<R>(
         &self,
-        step: &Step<'_>,
-        drafts: &mut [Draft<'_>],
-        mut then: impl FnMut(&mut Schedule, &Appended),
-    ) -> std::result::Result<Option<Appended>, AppendError> {
-        let target = step.queue.map(|(target, _)| target);
+        queue: Option<&ConsumeQueue>,
+        space: Space,
+        mut append: impl FnMut() -> std::result::Result<R, Refusal>,
+    ) -> std::result::Result<R, AppendError> {
         loop {
-            let now_ms = self.clock.coarse_wall_ms();
-            let mut schedule = self.delays.lock();
-            if step.ends.is_some_and(|ticket| !schedule.has(ticket)) {
-                return Ok(None);
-            }
-            let refusal = match self.log.append(target, drafts, now_ms) {
-                Ok(appended) => {
-                    then(&mut schedule, &appended);
-                    drop(schedule);
-                    self.wake_for(&appended);
-                    return Ok(Some(appended));
+            match append() {
+                Ok(appended) => return Ok(appended),
+                Err(Refusal::Segment) if space == Space::Unlimited => {
+                    self.log.grow(self.clock.coarse_wall_ms(), Limits::default())?;
                 }
-                Err(refusal) => refusal,
-            };
-            drop(schedule);
-            match refusal {
-                Refusal::Segment if step.beyond_limits => {
-                    self.log.grow(now_ms, Limits::default())?;
-                }
-                Refusal::Segment => self.make_file()?,
-                Refusal::Pages(segment, wanted) => CommitLog::populate(&segment, wanted),
-                refusal => {
-                    self.make_room(step.queue.map(|(_, queue)| queue), drafts.len(), refusal)?;
-                }
+                Err(Refusal::Segment) => self.make_file()?,
+                Err(Refusal::Pages(segment, wanted)) => CommitLog::populate(&segment, wanted),
+                Err(refusal) => self.make_room(queue, 1, refusal)?,
             }
         }
     }
@@ -372,8 +287,4 @@ fn delayed(properties: Source<'_>, at: DueAt, due: Due) -> Vec<u8> {
     let times = [(DUE, &*due_text), (DELAY, &*delay)].into_iter().filter(|(_, v)| !v.is_empty());
     let rest = all.iter().filter(|(name, _)| *name != FIRST_ID);
     encode(id.into_iter().chain(times).chain(rest))
-}
-
-fn signed(ms: u64) -> i64 {
-    i64::try_from(ms).unwrap_or(i64::MAX)
 }

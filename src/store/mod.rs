@@ -3,7 +3,7 @@
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
-//! delayed(schedule, delay_table)                                      what waits to be due
+//! delayed(delays, schedule, delay_table)                              what waits to be due
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
@@ -23,6 +23,7 @@ mod cursors;
 mod cut;
 mod delay_table;
 mod delayed;
+mod delays;
 mod delivery;
 mod draft;
 mod drop_front;
@@ -97,7 +98,9 @@ pub(crate) mod model {
     pub(crate) use super::commit_log::{CommitLog, Limits, Opened};
     pub(crate) use super::consume_queue::{Block, ConsumeQueue};
     pub(crate) use super::cursors::{Cursor, Room};
-    pub(crate) use super::draft::{Draft, Outline, Pending, Source};
+    pub(crate) use super::delay_table::KnownDelays;
+    pub(crate) use super::delays::Delays;
+    pub(crate) use super::draft::{Copy, Draft, Outline, Pending, Source};
     pub(crate) use super::drop_front::Disposal;
     pub(crate) use super::files::HEAD;
     pub(crate) use super::flush_gate::FlushGate;
@@ -105,6 +108,7 @@ pub(crate) mod model {
     pub(crate) use super::log_file::{LogFile, file_of};
     pub(crate) use super::offsets::{OffsetKey, Offsets};
     pub(crate) use super::record::{HEADER, Kind, Record};
+    pub(crate) use super::schedule::{DueAt, Now, Ticket};
     pub(crate) use super::slots::{Slots, VALUE};
     pub(crate) use super::tail::{Refusal, Tail, Target};
 }
@@ -116,7 +120,7 @@ use crate::sync::{Alarm, Arc, Mutex, Rank};
 use checkpoint::Checkpointed;
 use commit_log::CommitLog;
 use delay_table::DelayTable;
-use delayed::Delays;
+use delays::Delays;
 use flush_gate::FlushGate;
 use flushed_mark::FlushedMark;
 use groups::Groups;

@@ -265,3 +265,94 @@ impl Ticket {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn duration(ms: u64) -> DueAt {
+        DueAt { ms, instant: false }
+    }
+
+    fn instant(ms: u64) -> DueAt {
+        DueAt { ms, instant: true }
+    }
+
+    /// The positions of all that is due, in order.
+    fn due(schedule: &mut Schedule, now: Now) -> Vec<u64> {
+        let mut positions = Vec::new();
+        while let Some((until, ticket)) = schedule.next(now).filter(|(until, _)| *until <= 0) {
+            assert!(until <= 0 && schedule.has(&ticket));
+            schedule.remove(&ticket);
+            assert!(!schedule.has(&ticket));
+            positions.push(ticket.position);
+        }
+        positions
+    }
+
+    fn at(wall_ms: i64, steady_ms: i64) -> Now {
+        Now { wall_ms, steady_ms }
+    }
+
+    #[test]
+    fn delay_12_a_word_says_when_and_on_which_clock() {
+        for due in [duration(0), instant(0), duration(LATEST_MS), instant(1_700_000_000_000)] {
+            assert_eq!(DueAt::of_word(due.word()), due);
+            assert_ne!(due.word(), GONE);
+        }
+        assert_eq!(DueAt::of_word(instant(u64::MAX).word()), instant(LATEST_MS));
+    }
+
+    #[test]
+    fn b_136_each_clock_is_read_for_what_counts_by_it() {
+        let mut schedule = Schedule::default();
+        assert!(schedule.add(8, duration(1000), 0));
+        assert!(schedule.add(16, instant(1000), 0));
+        // Sent after the wall clock was set an hour ahead: due at steady time 500.
+        assert!(schedule.add(24, duration(3_600_500), 3_600_000));
+        assert!(!schedule.add(32, duration(1001), 0));
+        assert_eq!(
+            (schedule.len(), schedule.near(3, 10), schedule.near(90, 10)),
+            (4, Some(0), None)
+        );
+        assert_eq!(schedule.next(at(0, 400)).unwrap().0, 100);
+        assert_eq!(due(&mut schedule, at(0, 500)), [24]);
+        assert_eq!(due(&mut schedule, at(2000, 999)), [16]);
+        assert_eq!(due(&mut schedule, at(0, 1001)), [8, 32]);
+        assert_eq!((schedule.len(), schedule.next(at(0, 0))), (0, None));
+    }
+
+    #[test]
+    fn what_is_put_off_keeps_what_is_stored_of_it() {
+        let mut schedule = Schedule::default();
+        schedule.add(8, instant(1000), 0);
+        let (_, ticket) = schedule.next(at(1000, 50)).unwrap();
+        schedule.put_off(&ticket, 70);
+        assert!(!schedule.has(&ticket));
+        assert!(due(&mut schedule, at(9999, 69)).is_empty());
+        let moved = schedule.find(8, instant(1000)).unwrap();
+        assert_eq!((moved.word(), moved.is_instant()), (instant(1000).word(), false));
+        schedule.relocate(&moved, 80);
+        assert_eq!(schedule.find(8, instant(1000)), None);
+        assert_eq!(due(&mut schedule, at(9999, 70)), [80]);
+        let word = instant(1000).word();
+        assert_eq!(schedule.unsaved(), [(8, word), (8, GONE), (80, word), (80, GONE)]);
+        schedule.saved(3);
+        assert_eq!(schedule.unsaved(), [(80, GONE)]);
+    }
+
+    #[test]
+    fn a_schedule_starts_from_what_was_stored() {
+        let stored =
+            [(8, duration(50).word()), (16, instant(40).word()), (24, duration(10).word())];
+        let mut schedule = Schedule::new(stored.into_iter());
+        assert!(schedule.unsaved().is_empty());
+        let mut all: Vec<_> = schedule.all().map(|t| (t.position, t.word())).collect();
+        all.sort_unstable();
+        assert_eq!(all, stored);
+        assert!(
+            schedule.find(16, instant(40)).is_some() && schedule.find(16, duration(40)).is_none()
+        );
+        assert_eq!(due(&mut schedule, at(100, 100)), [24, 16, 8]);
+    }
+}

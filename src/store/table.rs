@@ -209,7 +209,7 @@ impl Table {
     fn image(&self, entries: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = Head::new(self.kind, self.store_id, 0, 0).encode().to_vec();
         for content in entries {
-            bytes.extend_from_slice(&encode(self.store_id, content));
+            encode_into(&mut bytes, self.store_id, content);
         }
         bytes
     }
@@ -227,10 +227,16 @@ impl Table {
 }
 
 fn encode(store_id: u64, content: &[u8]) -> Vec<u8> {
-    let mut bytes = (content.len() as u32).to_le_bytes().to_vec();
+    let mut bytes = Vec::with_capacity(8 + content.len());
+    encode_into(&mut bytes, store_id, content);
+    bytes
+}
+
+fn encode_into(bytes: &mut Vec<u8>, store_id: u64, content: &[u8]) {
+    bytes.reserve_exact(8 + content.len());
+    bytes.extend_from_slice(&(content.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&checksum(store_id, content).to_le_bytes());
     bytes.extend_from_slice(content);
-    bytes
 }
 
 fn sound_entry(store_id: u64, bytes: &[u8]) -> Option<&[u8]> {

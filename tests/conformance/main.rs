@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, which reports its counts")]
 
 mod allocate;
+mod delay_levels;
 mod process_queue;
 mod search;
 mod sql;

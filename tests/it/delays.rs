@@ -182,8 +182,47 @@ fn delay_7_the_log_alone_tells_what_waits() {
     }
 }
 
+/// (DELAY-8)
 #[test]
-fn delay_cancel_a_message_that_waits_is_cancelled_once_and_for_good() {
+fn b_131_a_table_that_does_not_fit_the_log_is_made_anew() {
+    let scene = timed();
+    let cancelled = scene.delay(9, HOUR);
+    (0..4).for_each(|nth| _ = scene.delay(nth, (nth + 1) * SECOND));
+    let scene = scene.reopen();
+    let table = |dir: &Path| dir.join("meta/delays");
+    let old = std::fs::read(table(scene.dir.path())).unwrap();
+    scene.advance(2 * SECOND);
+    scene.broker.cancel(cancelled.id).unwrap();
+    // A kill, and the table of a time before.
+    let behind = copy_of(scene.dir.path());
+    scene.broker.flush().unwrap();
+    let ahead = copy_of(scene.dir.path());
+    let later = scene.delay(4, 5 * SECOND);
+    let scene = scene.reopen();
+    let new = std::fs::read(table(scene.dir.path())).unwrap();
+    std::fs::write(table(ahead.path()), &new).unwrap();
+    std::fs::write(table(behind.path()), &old[..old.len() - 1]).unwrap();
+    let closed = copy_of(scene.dir.path());
+    scene.broker.close().unwrap();
+    let behind_the_close = copy_of(scene.dir.path());
+    std::fs::write(table(behind_the_close.path()), &old).unwrap();
+    for (dir, last) in [(behind, 4), (ahead, 4), (closed, 5), (behind_the_close, 5)] {
+        let clock = DrivenClock::with_steps(scene.clock.wall_ms(), 1);
+        let broker = open(dir.path(), &clock);
+        let found = Timed { broker, dir, clock };
+        assert_eq!(found.arrived(), [0, 1]);
+        assert!(!found.broker.cancel(cancelled.id).unwrap());
+        assert_eq!(found.waiting() as u32, last - 2, "{}", found.broker.recovery_report());
+        let found = found.reopen();
+        found.advance(HOUR);
+        assert_eq!(found.arrived(), (0..last).collect::<Vec<_>>());
+        assert!(found.broker.verify().unwrap().is_sound());
+    }
+    assert!(later.position > cancelled.position);
+}
+
+#[test]
+fn a_message_that_waits_is_cancelled_once_and_for_good() {
     let scene = timed();
     let ids: Vec<_> = (0..4).map(|nth| scene.delay(nth, (nth + 1) * SECOND).id).collect();
     let at_once = send_to(&scene.broker, "t", 0, 9).id;
@@ -356,7 +395,6 @@ fn b_136_a_wall_clock_that_is_set_forward_is_noticed_within_a_minute() {
     assert_eq!(scene.arrived(), [1, 2]);
 }
 
-/// (DELAY-8)
 #[test]
 fn b_137_what_waits_outlives_the_files_of_the_log() {
     let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());

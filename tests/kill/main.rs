@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "doors of the library")]
 
+mod delays;
 mod ledger;
 mod worker;
 
@@ -31,7 +32,10 @@ const IN_ALL: u64 = 100;
 
 fn main() -> ExitCode {
     if let Some(arguments) = child_arguments() {
-        return worker::run(&arguments);
+        return match arguments.split_first() {
+            Some((name, rest)) if name == delays::NAME => delays::work(rest),
+            _ => worker::run(&arguments),
+        };
     }
     run(&[
         ("kill_9_with_interval_flushes_and_messages_kept_until_consumed", || {
@@ -40,6 +44,8 @@ fn main() -> ExitCode {
         ("kill_9_with_a_flush_for_every_message_at_a_limit_of_the_log", || {
             kill_again_and_again(Mode::EveryMessage)
         }),
+        ("kill_9_with_delays_and_interval_flushes", || kill_with_delays("every")),
+        ("kill_9_with_delays_and_a_flush_for_every_message", || kill_with_delays("each")),
     ])
 }
 
@@ -51,6 +57,14 @@ fn kill_again_and_again(mode: Mode) -> Result<(), Ignored> {
     for first in (0..rounds).step_by(ROUNDS as usize) {
         fill_a_directory(mode, ROUNDS.min(rounds - first), &mut random);
     }
+    Ok(())
+}
+
+fn kill_with_delays(flush: &str) -> Result<(), Ignored> {
+    let rounds = argument("--rounds").unwrap_or(IN_ALL).div_ceil(4);
+    let seed = argument("--seed").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("{rounds} rounds with delays, flushing {flush}, --seed {seed}");
+    delays::kill_again_and_again(rounds, flush, &mut Random(seed));
     Ok(())
 }
 

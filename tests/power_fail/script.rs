@@ -20,6 +20,10 @@ pub(crate) enum Op {
     Send(&'static str, u16, usize),
     /// The same with a key.
     Keyed(&'static str, u16, usize),
+    /// A message to queue 0 of a topic that gets no others, due so many milliseconds later.
+    Delay(&'static str, usize, u64),
+    /// The delayed message of this number, from 0 on, is not to come.
+    Cancel(usize),
     /// So many of them as a batch.
     Batch(&'static str, u16, usize, usize),
     Flush,
@@ -173,6 +177,23 @@ pub(crate) fn all() -> Vec<Script> {
     let end = [Op::Commit("g", "t", 0, 1), Op::Reopen, Op::Send("t", 0, 63)];
     add("reopen-each", each, &[&small, &end]);
     add("reopen-every", every, &[&small, &end]);
+
+    // What is due comes between intervals of a second, and the log rolls and is cut in front.
+    let delays = [
+        Op::Create("later", 1),
+        Op::Delay("later", 40, 3_500_000),
+        Op::Delay("later", 50, 2500),
+        Op::Delay("later", 300, 500),
+        Op::Delay("later", 9000, 500),
+        Op::Delay("later", 60, 1_000_000),
+    ];
+    let end = [Op::Cancel(4), Op::Interval, Op::Delay("later", 70, 200), Op::Interval];
+    add("delay-each", each, &[&delays, &[Op::Cancel(2), Op::Interval, Op::Reopen], &end]);
+    add("delay-every", every, &[&delays, &[Op::Interval, Op::Step, Op::Reopen], &end]);
+    let kept = [&delays[..2], &large(4), &[Op::Interval], &large(4), &[Op::Interval]].concat();
+    let more = [Op::Delay("later", 80, 3_000_000), Op::DropAllBut(1)];
+    add("delay-kept-each", each, &[&kept, &more, &large(4), &[Op::DropAllBut(1)], &delays[5..]]);
+    add("delay-kept-every", every, &[&kept, &more, &[Op::Cancel(0), Op::Reopen, Op::Cancel(1)]]);
 
     // Blocks of 14, 62 and 254 entries.
     let index = [Op::Batch("t", 0, 1, 10), Op::Batch("t", 1, 1, 16), Op::Batch("t", 0, 1, 80)];

@@ -6,8 +6,9 @@ use crate::support::Random;
 use crate::support::runner::{Ignored, argument, text_argument};
 use crate::world::{Damage, Found, World, open};
 use crate::{Effort, Tally};
-use rocklet::{DrivenClock, Error, Flush, SimulatedStorage};
+use rocklet::{DrivenClock, Error, Flush, QueueId, SimulatedStorage};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// A store at rest, as a close or a kill has left it.
 struct Sample {
@@ -25,6 +26,10 @@ impl Sample {
             Op::Send("payments", 1, 9),
             Op::Batch("orders", 1, 40, 3),
             Op::Commit("g", "orders", 0, 1),
+            Op::Delay("later", 200, 3_000_000),
+            Op::Delay("later", 30, 2_000_000),
+            Op::Delay("later", 40, 1_000_000),
+            Op::Cancel(2),
             Op::Send("orders", 0, 32_000),
             // Does not fit behind it: a filler does.
             Op::Send("orders", 1, 32_200),
@@ -59,7 +64,18 @@ impl Sample {
             Ok(broker) => broker,
             Err(error) => return self.refused(&storage, file, &error),
         };
-        let found = self.world.examine(&broker, &damage)?;
+        let mut found = self.world.examine(&broker, &damage)?;
+        // What waits comes, or it is told that it cannot.
+        clock.advance(Duration::from_secs(3600));
+        let (stats, later) = (broker.stats(), QueueId::new("later", 0));
+        let come = broker.max_offset(&later).map_err(|e| e.to_string())? as usize;
+        let failing = usize::from(stats.failed_delays > 0) * stats.delayed;
+        if come + failing != self.world.delayed() || (failing > 0) != (stats.delayed > 0) {
+            return Err(format!("{come} of {} have come, {stats:?}", self.world.delayed()));
+        }
+        if failing > 0 {
+            found = found.max(Found::Unreadable);
+        }
         // Not closed: it is the copy that goes.
         Ok(found)
     }

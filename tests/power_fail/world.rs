@@ -4,10 +4,11 @@
 use crate::script::{INTERVAL, Op, Script, Settings};
 use crate::support::Random;
 use rocklet::{
-    Broker, DrivenClock, Error, Filter, Flush, Message, PullConsumer, QueueId, Receipt, Retention,
-    SimulatedStorage, Verify,
+    Broker, DrivenClock, Error, Filter, Flush, Message, MessageId, PullConsumer, QueueId, Receipt,
+    Retention, SimulatedStorage, Verify,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 pub(crate) const SEGMENT: u64 = 64 << 10;
 const START_MS: u64 = 1_700_000_000_000;
@@ -27,6 +28,13 @@ enum Entry {
         name: &'static str,
     },
     Message(Sent),
+    /// A message that comes at this wall time.
+    Delayed {
+        due_ms: u64,
+        sent: Sent,
+    },
+    /// Of the delayed message with this number.
+    Cancelled(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +69,8 @@ pub(crate) struct World {
     /// What lies below may have been dropped.
     dropped: u64,
     said: u64,
+    /// The ids of delayed messages, by number.
+    delays: Vec<MessageId>,
     /// Calls that had failed when the broker was opened: after another one it may be poisoned, and
     /// syncs nothing.
     faults: u64,
@@ -86,6 +96,7 @@ impl World {
             unsure: BTreeSet::new(),
             dropped: 0,
             said: 0,
+            delays: Vec::new(),
             faults: 0,
         }
     }
@@ -154,6 +165,8 @@ impl World {
                 let sent = broker.producer().send_batch(&batch.collect::<Vec<_>>());
                 self.note_sent(topic, queue, bodies, None, sent);
             }
+            Op::Delay(topic, bytes, delay_ms) => self.delay(broker, clock, topic, bytes, delay_ms),
+            Op::Cancel(nth) => self.cancel(broker, nth),
             Op::Flush => {
                 let all = self.entries.len();
                 if broker.flush().is_ok() {
@@ -237,6 +250,42 @@ impl World {
         self.note_sent(topic, queue, vec![body], key, sent);
     }
 
+    fn delay(
+        &mut self,
+        broker: &Broker,
+        clock: &DrivenClock,
+        topic: &'static str,
+        bytes: usize,
+        delay_ms: u64,
+    ) {
+        let body = self.body(bytes);
+        self.make_topic(broker, topic);
+        let due_ms = clock.wall_ms() + delay_ms;
+        let delay = Duration::from_millis(delay_ms);
+        let message = Message::new(topic, &body[..]).queue(0).delay(delay);
+        let sent = broker.producer().send(&message);
+        drop(message);
+        let (receipt, acknowledged) = match sent {
+            Ok(receipt) => (receipt, true),
+            Err(Error::NotDurable { receipt, .. }) => (receipt, false),
+            // Nothing is stored.
+            Err(_) => return,
+        };
+        self.delays.push(receipt.id);
+        let (position, key) = (receipt.position, None);
+        let sent = Sent { topic, queue: 0, offset: 0, position, body, key, more: false };
+        self.note(true, acknowledged, Entry::Delayed { due_ms, sent });
+    }
+
+    fn cancel(&mut self, broker: &Broker, nth: usize) {
+        let Some(id) = self.delays.get(nth).copied() else { return };
+        let before = broker.stats().delayed;
+        let cancelled = broker.cancel(id);
+        // It may be done, and not be durable.
+        let done = broker.stats().delayed < before || matches!(cancelled, Ok(true));
+        self.note(done, matches!(cancelled, Ok(true)), Entry::Cancelled(nth));
+    }
+
     fn note_sent(
         &mut self,
         topic: &'static str,
@@ -279,8 +328,10 @@ impl World {
         }
         let flushed = stats.flushed;
         // A batch has one position for all of its entries: it is flushed as a whole.
-        let below =
-            |entry: &Entry| matches!(entry, Entry::Message(sent) if sent.position < flushed);
+        let below = |entry: &Entry| match entry {
+            Entry::Message(sent) | Entry::Delayed { sent, .. } => sent.position < flushed,
+            _ => false,
+        };
         let flushed = self.entries.iter().rposition(below).map_or(0, |last| last + 1);
         self.durable = self.durable.max(flushed);
     }
@@ -337,6 +388,7 @@ impl World {
         let clock = DrivenClock::with_steps(START_MS + 3_600_000, seed);
         let broker =
             open(storage, &clock, self.settings).map_err(|error| format!("open: {error}"))?;
+        self.let_delays_come(&clock);
         let contents = Contents::read(&broker)?;
         self.compare(&broker, &contents, loss)?;
         Ok(contents)
@@ -352,6 +404,7 @@ impl World {
         let clock = DrivenClock::with_steps(START_MS + 3_600_000, seed);
         let broker =
             open(storage, &clock, self.settings).map_err(|error| format!("open: {error}"))?;
+        self.let_delays_come(&clock);
         let contents = Contents::read(&broker)?;
         self.compare(&broker, &contents, loss)?;
         let topic = contents.queues.keys().next().map_or("new", |(topic, _)| topic.as_str());
@@ -377,6 +430,20 @@ impl World {
         Ok(())
     }
 
+    /// An hour later all messages with a delay are due.
+    fn let_delays_come(&self, clock: &DrivenClock) {
+        if !self.delays.is_empty() {
+            clock.advance(Duration::from_millis(1));
+        }
+    }
+
+    /// How many messages with a delay have not been cancelled.
+    pub(crate) fn delayed(&self) -> usize {
+        let count = |which: fn(&Entry) -> bool| self.entries.iter().filter(|e| which(e)).count();
+        count(|entry| matches!(entry, Entry::Delayed { .. }))
+            - count(|entry| matches!(entry, Entry::Cancelled(_)))
+    }
+
     fn compare(&self, broker: &Broker, contents: &Contents, loss: Loss) -> Result<(), String> {
         let promised = if loss == Loss::Process { self.entries.len() } else { self.durable };
         // What is there has to be the beginning of what was done: as much as was promised, or more.
@@ -393,13 +460,14 @@ impl World {
             let found = &contents.queues[&(place.0.to_owned(), place.1)];
             let (purged, min) = (queue.purged, found.min);
             // What retention has dropped stood below the position that it was told.
-            let kept = |sent: &&&Sent| sent.offset >= purged && sent.position >= self.dropped;
-            let first = queue.sent.iter().find(kept).map_or(queue.end, |sent| sent.offset);
+            let kept =
+                |(offset, sent): &&(u64, &Sent)| *offset >= purged && sent.position >= self.dropped;
+            let first = queue.sent.iter().find(kept).map_or(queue.end, |(offset, _)| *offset);
             if min < purged || min > first {
                 return Err(format!("{place:?} begins at {min}, purged to {purged}, kept {first}"));
             }
-            for sent in queue.sent.iter().filter(|sent| sent.offset >= min) {
-                let body = &found.bodies[(sent.offset - min) as usize];
+            for (offset, sent) in queue.sent.iter().filter(|(offset, _)| *offset >= min) {
+                let body = &found.bodies[(offset - min) as usize];
                 if *body != sent.body {
                     return Err(format!("{body:?} instead of {sent:?}"));
                 }
@@ -409,8 +477,9 @@ impl World {
         self.compare_commits(broker, &model, loss)
     }
 
-    fn find_by_key(&self, broker: &Broker, sent: &[&Sent], min: u64) -> Result<(), String> {
-        for (sent, key) in sent.iter().filter_map(|sent| Some((sent, sent.key.as_ref()?))) {
+    fn find_by_key(&self, broker: &Broker, sent: &[(u64, &Sent)], min: u64) -> Result<(), String> {
+        let keyed = sent.iter().filter_map(|(_, sent)| Some((sent, sent.key.as_ref()?)));
+        for (sent, key) in keyed {
             let found = broker.find_by_key(sent.topic, key, .., 10).map_err(|e| e.to_string())?;
             let found: Vec<_> = found.iter().map(|found| (found.queue(), found.offset())).collect();
             let expected = [(sent.queue, sent.offset)];
@@ -483,6 +552,8 @@ impl World {
                     }
                 }
                 Entry::Deleted { .. } | Entry::Purged { .. } => {}
+                // What is there of them is looked at below.
+                Entry::Delayed { .. } | Entry::Cancelled(_) => {}
                 Entry::Message(Sent { topic, queue, offset, body, .. }) => {
                     let id = &broker.queues(topic).map_err(|e| e.to_string())?[usize::from(*queue)];
                     let torn = damage.killed
@@ -551,14 +622,15 @@ struct Model<'a> {
 
 #[derive(Default)]
 struct ModelQueue<'a> {
-    sent: Vec<&'a Sent>,
+    /// With their offsets.
+    sent: Vec<(u64, &'a Sent)>,
     purged: u64,
     end: u64,
 }
 
 impl<'a> Model<'a> {
     fn of(entries: &'a [Entry]) -> Self {
-        let mut model = Self::default();
+        let (mut model, mut delayed) = (Self::default(), Vec::new());
         for entry in entries {
             match entry {
                 Entry::Topic { name, queues } => {
@@ -580,9 +652,19 @@ impl<'a> Model<'a> {
                 Entry::Message(sent) => {
                     let queue = model.queues.entry((sent.topic, sent.queue)).or_default();
                     queue.end = sent.offset + 1;
-                    queue.sent.push(sent);
+                    queue.sent.push((sent.offset, sent));
                 }
+                Entry::Delayed { due_ms, sent } => delayed.push(Some((*due_ms, sent))),
+                Entry::Cancelled(nth) => delayed[*nth] = None,
             }
+        }
+        // All of them come, in the order in which they are due: whether before a crash or after.
+        let mut delayed: Vec<_> = delayed.into_iter().flatten().collect();
+        delayed.sort_by_key(|(due_ms, _)| *due_ms);
+        for (_, sent) in delayed {
+            let queue = model.queues.entry((sent.topic, sent.queue)).or_default();
+            queue.sent.push((queue.end, sent));
+            queue.end += 1;
         }
         model
     }

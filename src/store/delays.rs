@@ -1,0 +1,158 @@
+//! The messages that wait to be due, in memory, and how their waits end.
+//!
+//! A record that begins or ends a wait is appended under the lock of the schedule, by whoever finds
+//! that the message waits still: so nobody else can end the same wait, and a checkpoint, which takes
+//! its position under the same lock, sees both the record and what it has done, or neither.
+
+use super::delay_table::KnownDelays;
+use super::schedule::{DueAt, LATEST_MS, Now, Schedule, Ticket};
+use super::tail::{Appended, Refusal};
+use crate::clock::Clock;
+use crate::delay::Due;
+use crate::sync::{Alarm, Mutex, MutexGuard, Rank};
+
+/// Clocks that differ by no more are taken to go together.
+const TOLERANCE_MS: i64 = 10;
+/// Changes that await a checkpoint before one is written for their sake.
+const MOST_UNSAVED: usize = 1 << 16;
+
+/// The messages that wait to be due.
+#[derive(Debug)]
+pub(crate) struct Delays {
+    schedule: Mutex<Schedule>,
+    /// What the steady clock is ahead of the clock's moments.
+    base_ms: i64,
+    alarm: Alarm,
+}
+
+impl Delays {
+    pub(crate) fn new(clock: &Clock, known: &KnownDelays) -> Self {
+        Self {
+            schedule: Mutex::new(Rank::Delays, Schedule::new(known.waiting())),
+            base_ms: signed(clock.wall_ms()) - signed(clock.moment().ms()),
+            alarm: Alarm::new(),
+        }
+    }
+
+    /// Begins a wait with the record that `append` appends. The wall clock was `ahead` of the steady
+    /// one.
+    pub(crate) fn begin(
+        &self,
+        (due, ahead): (DueAt, i64),
+        append: impl FnOnce() -> Result<Appended, Refusal>,
+    ) -> Result<Appended, Refusal> {
+        let schedule = self.lock();
+        let appended = append()?;
+        #[cfg(broken_wait_begun_late)]
+        let schedule = {
+            drop(schedule);
+            self.lock()
+        };
+        let mut schedule = schedule;
+        let first = schedule.add(appended.position, due, ahead);
+        drop(schedule);
+        #[cfg(not(broken_wait_silent))]
+        if first {
+            self.alarm.ring();
+        }
+        #[cfg(broken_wait_silent)]
+        let _ = first;
+        Ok(appended)
+    }
+
+    /// Ends a wait with the record that `append` appends, unless it has ended: then `None`.
+    pub(crate) fn end(
+        &self,
+        ticket: &Ticket,
+        append: impl FnOnce() -> Result<Appended, Refusal>,
+    ) -> Result<Option<Appended>, Refusal> {
+        self.change(ticket, append, |schedule, _| schedule.remove(ticket))
+    }
+
+    /// Goes on with a wait at the record that `append` appends, unless it has ended: then `None`.
+    pub(super) fn relocate(
+        &self,
+        ticket: &Ticket,
+        append: impl FnOnce() -> Result<Appended, Refusal>,
+    ) -> Result<Option<Appended>, Refusal> {
+        self.change(ticket, append, |schedule, at| schedule.relocate(ticket, at.position))
+    }
+
+    fn change(
+        &self,
+        ticket: &Ticket,
+        append: impl FnOnce() -> Result<Appended, Refusal>,
+        change: impl FnOnce(&mut Schedule, &Appended),
+    ) -> Result<Option<Appended>, Refusal> {
+        let mut schedule = self.lock();
+        #[cfg(not(broken_wait_ended_twice))]
+        if !schedule.has(ticket) {
+            return Ok(None);
+        }
+        let appended = append()?;
+        change(&mut schedule, &appended);
+        Ok(Some(appended))
+    }
+
+    /// Looks where the log ends, with nothing in between, and what is to be saved of that moment.
+    pub(crate) fn capture<R, S>(
+        &self,
+        saving: impl FnOnce(&Schedule) -> S,
+        look: impl FnOnce() -> R,
+    ) -> (R, S) {
+        #[cfg(broken_capture_early)]
+        let looked = look();
+        let schedule = self.lock();
+        #[cfg(not(broken_capture_early))]
+        let looked = look();
+        (looked, saving(&schedule))
+    }
+
+    /// The first `changes` are saved.
+    pub(super) fn saved(&self, changes: usize) {
+        self.lock().saved(changes);
+    }
+
+    /// Rung when something may be due earlier than was said.
+    pub(crate) fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// Whether a checkpoint is to be written for what has changed.
+    pub(super) fn press(&self) -> bool {
+        self.lock().unsaved().len() >= MOST_UNSAVED
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Schedule> {
+        self.schedule.lock()
+    }
+
+    pub(super) fn now(&self, clock: &Clock) -> Now {
+        let steady_ms = self.base_ms + signed(clock.moment().ms());
+        Now { wall_ms: signed(clock.wall_ms()), steady_ms }
+    }
+
+    /// What is stored of a due time, and how far the wall clock is ahead of the steady one.
+    pub(super) fn due_at(&self, clock: &Clock, due: Due) -> (DueAt, i64) {
+        match due {
+            Due::At(ms) => (DueAt { ms: ms.min(LATEST_MS), instant: true }, 0),
+            Due::After(delay) => {
+                // A thread that is held up between the two reads sees clocks that differ.
+                let ahead = |now: Now| now.wall_ms - now.steady_ms;
+                let looks = (0..3).map(|_| ahead(self.now(clock)));
+                let ahead = looks.min_by_key(|ahead| ahead.abs()).unwrap_or(0);
+                let known = self.lock().near(ahead, TOLERANCE_MS);
+                let ahead = known.unwrap_or(ahead);
+                // Rounded up: never early.
+                let end = signed(clock.moment().plus(delay).ms_rounded_up());
+                let ms = self.base_ms.saturating_add(end).saturating_add(ahead);
+                let ms = u64::try_from(ms).unwrap_or(0).min(LATEST_MS);
+                (DueAt { ms, instant: false }, ahead)
+            }
+        }
+    }
+}
+
+pub(super) fn signed(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
