@@ -80,6 +80,15 @@ fn start_and_stop(broker: &Broker, round: u32) {
         broker.reset_offsets("push", "t", ResetTo::First).unwrap();
     }
     let mut pull = broker.pull_consumer("pull").subscribe("t", "*").unwrap().start().unwrap();
+    let guest = broker.pull_consumer("pull").assign([QueueId::new("t", 0)], "*").unwrap();
+    let mut guest = guest.start().unwrap();
+    guest.poll(Duration::ZERO).unwrap();
+    let turns = broker.pull_schedule("turns").subscribe("t", "*").unwrap().threads(2);
+    let turns = turns.start(|turn| {
+        turn.commit(turn.pull(9)?.next)?;
+        Ok(Duration::from_secs(3600))
+    });
+    drop((guest, turns.unwrap()));
     push.pause().unwrap();
     assert!(!pull.poll(Duration::from_secs(30)).unwrap().is_empty());
     pull.commit().unwrap();

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::properties::EXPIRED_FROM;
 use crate::store::{Appended, Delivery, Fetch, FetchStatus};
 use crate::sync::{Arc, OnceLock};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// On whose account messages are read.
 #[derive(Clone, Copy)]
@@ -66,10 +66,10 @@ impl Core {
         most: Most,
         also: impl Fn(&Delivery<'_>) -> bool,
     ) -> Result<Fetch> {
-        let expired = RefCell::new(Expired::default());
+        let (expired, ended) = (RefCell::new(Expired::default()), Cell::new(false));
         let lives = |message: &Delivery<'_>| {
             // Nothing is read past a message that could not be kept.
-            if expired.borrow().failed.is_some() || !also(message) {
+            if ended.get() || !also(message) {
                 return false;
             }
             let has_expired = self.has_expired(message);
@@ -77,7 +77,10 @@ impl Core {
                 let mut expired = expired.borrow_mut();
                 match self.expire(account, message) {
                     Ok(kept) => expired.kept = kept.or(expired.kept.take()),
-                    Err(error) => expired.failed = Some((message.offset(), error)),
+                    Err(error) => {
+                        expired.failed = Some((message.offset(), error));
+                        ended.set(true);
+                    }
                 }
             }
             !has_expired

@@ -1,7 +1,7 @@
 //! Queues that a pull consumer has because it says so, and not by a rebalance.
 
 use crate::support::*;
-use rocklet::{Broker, Error, Filter, Mode, PullConsumer, QueueId, QueuesChanged, Start};
+use rocklet::{Broker, ByConfig, Error, Filter, Mode, PullConsumer, QueueId, QueuesChanged, Start};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -208,25 +208,24 @@ fn lite_13_a_change_of_the_topic_is_told_to_whoever_has_queues_of_it() {
     assert_eq!(told(), [("t".to_owned(), 2, 1)]);
 }
 
-// A member of a group is told, too, if its own share stays as it is.
 #[test]
-fn lite_13_a_member_is_told_of_queues_that_others_get() {
+fn lite_13_a_member_is_told_of_a_change_that_leaves_its_own_share_as_it_is() {
     let scene = four_queues();
     let told: Arc<Mutex<Vec<QueuesChanged>>> = Arc::default();
     let noted = told.clone();
-    let builder = || scene.broker.pull_consumer("g").subscribe("t", "*").unwrap();
-    let mut a = builder()
-        .name("a")
+    let builder = scene.broker.pull_consumer("g").subscribe("t", "*").unwrap().name("a");
+    let mut pull = builder
+        .strategy(ByConfig::new([("a", queues(&[0, 1]))]))
         .on_queues_changed(move |change| noted.lock().unwrap().push(change.clone()))
         .start()
         .unwrap();
-    let _b = builder().name("b").start().unwrap();
-    a.poll(Duration::ZERO).unwrap();
-    told.lock().unwrap().clear();
-    scene.broker.update_topic("t", 5).unwrap();
-    a.commit().unwrap();
-    a.poll(Duration::ZERO).unwrap();
-    assert_eq!(told.lock().unwrap().last().map(|told| told.all.len()), Some(5));
+    for all in [4, 5] {
+        scene.broker.update_topic("t", all).unwrap();
+        pull.poll(Duration::ZERO).unwrap();
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        assert_eq!((told.len(), told[0].all.len()), (1, usize::from(all)));
+        assert_eq!(told[0].mine, queues(&[0, 1]));
+    }
 }
 
 #[test]

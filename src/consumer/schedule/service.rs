@@ -182,12 +182,23 @@ impl ScheduleService {
             return self.work.send(Work::Turn(queue.clone()));
         }
         // The timer outlives the schedule.
-        let (service, queue) = (self.myself.clone(), Arc::downgrade(queue));
-        self.core.timer.after(delay, move || {
-            if let (Some(service), Some(queue)) = (service.upgrade(), queue.upgrade()) {
+        let (service, turn) = (self.myself.clone(), Arc::downgrade(queue));
+        let due = self.core.clock().moment().plus(delay);
+        let again = self.core.timer.at(due, move || {
+            if let (Some(service), Some(queue)) = (service.upgrade(), turn.upgrade()) {
                 service.work.send(Work::Turn(queue));
             }
         });
+        *queue.again.lock() = Some(again);
+        if queue.gate.is_revoked() {
+            self.forget_turn(queue);
+        }
+    }
+
+    /// Takes the next turn of a lost queue out of the timer, where it might lie for long.
+    fn forget_turn(&self, queue: &TurnQueue) {
+        let again = queue.again.lock().take();
+        again.into_iter().for_each(|again| self.core.timer.cancel(again));
     }
 
     fn let_go(&self, queue: &TurnQueue, next: u64) {
@@ -230,7 +241,11 @@ impl ScheduleService {
 impl Member for ScheduleService {
     fn assign(&self, owned: Owned, offset: u64) {
         let id = owned.id.clone();
-        let queue = Arc::new(TurnQueue { owned, gate: TurnGate::new(offset) });
+        let queue = Arc::new(TurnQueue {
+            owned,
+            gate: TurnGate::new(offset),
+            again: Mutex::new(Rank::ProcessQueue, None),
+        });
         self.queues.lock().insert(id.clone(), queue.clone());
         self.work.send(Work::Turn(queue));
         self.note_change(&id);
@@ -240,6 +255,7 @@ impl Member for ScheduleService {
         self.note_change(id);
         let queue = self.queues.lock().get(id).cloned()?;
         let next = queue.gate.revoke()?;
+        self.forget_turn(&queue);
         self.queues.lock().remove(id);
         Some(next)
     }

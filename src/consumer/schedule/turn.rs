@@ -6,14 +6,18 @@ use super::service::ScheduleService;
 use super::turn_gate::TurnGate;
 use crate::broker::expiry::Most;
 use crate::broker::group::Owned;
+use crate::broker::timer::Appointment;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
 use crate::store::FetchStatus;
+use crate::sync::Mutex;
 
 /// A queue that a schedule has.
 pub(super) struct TurnQueue {
     pub(super) owned: Owned,
     pub(super) gate: TurnGate,
+    /// Its next turn, while that is with the timer.
+    pub(super) again: Mutex<Option<Appointment>>,
 }
 
 /// One call of the callback of a [`PullSchedule`](crate::PullSchedule): for one queue, beginning
