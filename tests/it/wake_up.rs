@@ -15,7 +15,10 @@ fn b_167_several_waiters_on_one_queue_are_all_woken() {
         let builder = scene.broker.push_consumer(&format!("g{nth}")).subscribe("t", "*").unwrap();
         builder.start(move |delivery| noted.note(number(delivery))).unwrap()
     });
-    let mut pull = scene.broker.pull_consumer("p").subscribe("t", "*").unwrap().start().unwrap();
+    // It waits on two queues at once.
+    scene.broker.create_topic("idle", 1).unwrap();
+    let builder = scene.broker.pull_consumer("p").subscribe("t", "*").unwrap();
+    let mut pull = builder.subscribe("idle", "*").unwrap().start().unwrap();
     for round in (0..400).step_by(2) {
         let start = Barrier::new(2);
         let (scene, start) = (&scene, &start);
@@ -28,7 +31,7 @@ fn b_167_several_waiters_on_one_queue_are_all_woken() {
                 found
             });
             if round % 4 == 0 {
-                wait_for("three waiters", || scene.broker.stats().held == 3);
+                wait_for("three waiters", || scene.broker.stats().held == 4);
             }
             // Two that arrive together.
             if round % 8 == 0 {
@@ -151,7 +154,7 @@ fn a_poll_waits_for_a_topic_that_is_yet_to_be_made() {
 #[test]
 fn b_168_readers_pass_over_nothing_while_producers_race_over_the_ends_of_files() {
     const PRODUCERS: u32 = 4;
-    const EACH: u32 = 60;
+    const EACH: u32 = 30;
     let scene = scene();
     let broker = &scene.broker;
     broker.create_topic("t", 2).unwrap();
@@ -184,6 +187,6 @@ fn b_168_readers_pass_over_nothing_while_producers_race_over_the_ends_of_files()
         }
         scope.spawn(|| read_all("live"));
     });
-    assert!(broker.stats().log_end > 50 << 20, "many files were filled");
+    assert!(broker.stats().log_end > 20 << 20, "many files were filled");
     read_all("fresh");
 }
