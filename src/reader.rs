@@ -2,6 +2,7 @@
 
 use crate::consumer::Pull;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::queue_id::QueueId;
 use crate::storage::{Directory, Storage};
 use crate::store::{Follower, Shape, Verification, check};
@@ -65,11 +66,12 @@ impl Reader {
         self.follower.refresh()
     }
 
-    /// The topics, sorted by name.
+    /// The topics, sorted by name, but for those that [belong to a group](crate::Broker::topics).
     #[must_use]
     pub fn topics(&self) -> Vec<String> {
-        let mut names: Vec<_> =
-            self.follower.topics().map(|(_, name, _)| name.to_owned()).collect();
+        let names = self.follower.topics().map(|(_, name, _)| name);
+        let names = names.filter(|name| !names::is_of_a_group(name));
+        let mut names: Vec<_> = names.map(str::to_owned).collect();
         names.sort_unstable();
         names.dedup();
         names

@@ -11,7 +11,7 @@ use crate::delay::{Due, LONGEST};
 use crate::error::Result;
 use crate::names::{dead_letter_topic, retry_topic};
 use crate::properties::{ORIGIN, REASON, RETRY_TOPIC, value_of};
-use crate::store::Delivery;
+use crate::store::{Appended, Delivery};
 use crate::sync::atomic::Ordering;
 use crate::topic_config::TopicConfig;
 use std::time::Duration;
@@ -41,14 +41,6 @@ impl Failure {
     }
 }
 
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SentBack {
-    Retry,
-    DeadLetter,
-    Discarded,
-}
-
 /// The most of a reason that is kept, in bytes: there is always room for it (B-057).
 const MAX_REASON: usize = 512;
 
@@ -64,31 +56,46 @@ impl Core {
         group: &Group,
         delivery: &Delivery<'_>,
         failure: &Failure,
-    ) -> Result<SentBack> {
+    ) -> Result<()> {
+        let stored = self.store_back(group, delivery, failure)?;
+        stored.map_or(Ok(()), |stored| self.make_durable(&stored))
+    }
+
+    /// Does so without waiting for a flush, for which the caller has to wait before the message is
+    /// done with. `None` if the message was discarded.
+    ///
+    /// # Errors
+    /// As [`send_back`](Self::send_back).
+    pub(crate) fn store_back(
+        &self,
+        group: &Group,
+        delivery: &Delivery<'_>,
+        failure: &Failure,
+    ) -> Result<Option<Appended>> {
         let settings = group.settings();
         let (queues, failures) = (settings.retry_queue_count(), delivery.attempt());
         let given_up =
             failure.wanted == Wanted::DeadLetter || failures >= u32::from(settings.retry_limit());
-        let (sent_back, counter) = match (queues, given_up) {
-            (0, _) => (SentBack::Discarded, &self.counters.discarded),
+        let (stored, counter) = match (queues, given_up) {
+            (0, _) => (None, &self.counters.discarded),
             (_, true) => {
-                self.dead_letter(group, delivery, &failure.reason)?;
-                (SentBack::DeadLetter, &self.counters.dead_letters)
+                let stored = self.dead_letter(group, delivery, &failure.reason)?;
+                (Some(stored), &self.counters.dead_letters)
             }
             (_, false) => {
                 let delay = match failure.wanted {
-                    Wanted::After(delay) => delay,
+                    Wanted::After(delay) => delay.min(LONGEST),
                     _ => settings.retry_back_off().delay(failures),
                 };
-                self.retry_later(group, queues, delivery, delay)?;
-                (SentBack::Retry, &self.counters.retries)
+                let stored = self.retry_later(group, queues, delivery, delay)?;
+                (Some(stored), &self.counters.retries)
             }
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        if sent_back != SentBack::Discarded {
+        if stored.is_some() {
             group.meter(delivery.topic()).count_sent_back(self.clock().moment());
         }
-        Ok(sent_back)
+        Ok(stored)
     }
 
     fn retry_later(
@@ -97,38 +104,32 @@ impl Core {
         queues: u16,
         delivery: &Delivery<'_>,
         delay: Duration,
-    ) -> Result<()> {
+    ) -> Result<Appended> {
         let (name, config) = (retry_topic(&group.name), TopicConfig::new(queues));
-        let properties = properties_of_copy(
-            delivery,
-            &[(RETRY_TOPIC, delivery.topic()), (ORIGIN, &origin_of(delivery))],
-        );
+        let system = [(RETRY_TOPIC, delivery.topic()), (ORIGIN, &origin_of(delivery))];
+        let properties = properties_of_copy(delivery, &system);
         let copy = copy_of(delivery, &properties, next_attempt(delivery));
         let queue = self.some_queue(&name, config)?;
-        let written =
-            self.write_later(&name, config, queue, &copy, Due::After(delay.min(LONGEST)))?;
-        self.make_durable(&written)
+        self.write_later(&name, config, queue, &copy, Due::After(delay))
+    }
+
+    fn dead_letter(
+        &self,
+        group: &Group,
+        delivery: &Delivery<'_>,
+        reason: &str,
+    ) -> Result<Appended> {
+        let (origin, reason) = (origin_of(delivery), value_of(reason, MAX_REASON));
+        let system = [(RETRY_TOPIC, delivery.topic()), (ORIGIN, &origin), (REASON, &reason)];
+        let properties = properties_of_kept_copy(delivery, &system);
+        let copy = copy_of(delivery, &properties, next_attempt(delivery));
+        self.write(&dead_letter_topic(&group.name), TopicConfig::new(1), 0, &copy)
     }
 
     /// Any queue of a topic that may be sent to; the topic is made if it is new (CONC-16).
     pub(super) fn some_queue(&self, topic: &str, config_if_new: TopicConfig) -> Result<u16> {
         let queues = self.topic_of_system(topic, config_if_new)?.writable()?.len() as u64;
         Ok((self.clock().random() % queues) as u16)
-    }
-
-    fn dead_letter(&self, group: &Group, delivery: &Delivery<'_>, reason: &str) -> Result<()> {
-        let properties = properties_of_kept_copy(
-            delivery,
-            &[
-                (RETRY_TOPIC, delivery.topic()),
-                (ORIGIN, &origin_of(delivery)),
-                (REASON, &value_of(reason, MAX_REASON)),
-            ],
-        );
-        let copy = copy_of(delivery, &properties, next_attempt(delivery));
-        let name = dead_letter_topic(&group.name);
-        let written = self.write(&name, TopicConfig::new(1), 0, &copy)?;
-        self.make_durable(&written)
     }
 }
 

@@ -31,8 +31,8 @@ impl Broker {
 
 impl ConsumerBuilder<PushSettings> {
     /// Joins the group and begins to call `listener`, for different messages at the same time. A
-    /// message that it fails is delivered again after the retry delay; the group's progress does
-    /// not pass it before.
+    /// message that it fails is stored to be delivered again later, as
+    /// [`GroupSettings`](crate::GroupSettings::back_off) say, and the group goes on.
     ///
     /// # Errors
     /// As [`PushConsumer::start`].

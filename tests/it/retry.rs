@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    BackOff, Broker, ByConfig, Delivery, DrivenClock, Error, Filter, GroupSettings, Message,
-    Outcome, PushConsumer, ResetTo, Start,
+    BackOff, Batch, Broker, ByConfig, Delivery, DrivenClock, Error, Filter, Flush, GroupSettings,
+    Message, Outcome, PushConsumer, ResetTo, Start,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -86,6 +86,7 @@ fn vec_8_conc_17_b_128_seventeen_deliveries_by_the_table_and_then_one_dead_lette
     drop(consumer);
 }
 
+/// (B-128)
 #[test]
 fn conc_19_b_128_an_answer_overrides_one_delay_and_may_give_up_at_once() {
     let (scene, clock) = stepped(2);
@@ -167,6 +168,7 @@ fn conc_16_a_retry_looks_as_the_message_did_and_stands_elsewhere() {
     drop(consumer);
 }
 
+/// (B-057)
 #[test]
 fn conc_15_b_057_a_message_at_every_limit_is_sent_back_and_becomes_a_dead_letter() {
     let scene = scene();
@@ -199,6 +201,36 @@ fn conc_15_b_057_a_message_at_every_limit_is_sent_back_and_becomes_a_dead_letter
     let letter = dead.iter().unwrap().next().unwrap().unwrap();
     assert!(whole(&letter.delivery()));
     assert!((500..=512).contains(&letter.reason().len()), "{}", letter.reason().len());
+    drop(consumer);
+}
+
+/// A copy that power loss could take back is waited for: the commit may be on the disk (CONC-16).
+#[test]
+fn conc_16_what_is_sent_back_is_durable_before_the_message_is_passed() {
+    let clock = DrivenClock::new(START_MS);
+    let scene = scene_with(|builder| builder.clock(&clock).flush(Flush::EveryMessage));
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    broker.create_group("g", GroupSettings::new().max_retries(1)).unwrap();
+    send(&broker.producer(), "t", 0..20);
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let (listened, watched) = (broker.clone(), Arc::new(Mutex::new(0)));
+    let noted = watched.clone();
+    let consumer = builder
+        .threads(1)
+        .listener_batch(4)
+        .start_batch(move |batch: &Batch<'_>| {
+            // All that was failed before is below the commit by now, and durable.
+            let first = batch.get(0).map_or(0, |first| first.offset());
+            assert_eq!(listened.committed("g", &q("t", 0)).unwrap().unwrap_or(0), first);
+            assert_eq!(listened.stats().unflushed, 0);
+            *noted.lock().unwrap() += batch.len();
+            fail()
+        })
+        .unwrap();
+    wait_for("commit of all", || committed(broker, "g", "t") == 20);
+    assert_eq!((*watched.lock().unwrap(), broker.stats().retries), (20, 20));
+    assert_eq!((broker.stats().panicked, broker.stats().unflushed), (0, 0));
     drop(consumer);
 }
 
@@ -236,6 +268,7 @@ fn conc_15_conc_18_without_retries_a_failure_is_a_dead_letter_and_without_queues
     drop(consumers);
 }
 
+/// (B-126)
 #[test]
 fn conc_20_b_126_retries_belong_to_the_group_and_are_not_filtered_again() {
     let scene = scene();

@@ -6,8 +6,7 @@ use super::super::hook::{ConsumeHook, Consumed};
 use super::super::owned_queue::{OwnedQueue, Work};
 use super::Service;
 use super::worker::Worker;
-use crate::broker::run::{Place, Run};
-use crate::broker::send_back::Failure;
+use crate::broker::run::Run;
 use crate::clock::Tick;
 use crate::store::{Deliveries, Delivery};
 use crate::sync::atomic::Ordering;
@@ -107,26 +106,6 @@ impl Service {
             return clock.next_tick(end);
         }
         end
-    }
-
-    /// Fails a part of a run, message by message.
-    pub(super) fn fail(
-        &self,
-        queue: &Arc<OwnedQueue>,
-        run: &Run,
-        part: Range<usize>,
-        failure: &Failure,
-    ) {
-        for index in part {
-            match run.messages().get(index) {
-                Some(delivery) => self.failed(queue, &delivery, failure),
-                // Somebody has written to the file: there is nothing left to deliver.
-                None => {
-                    let Place { offset, size } = run.places()[index];
-                    self.progress(queue, queue.window.finish(offset, size));
-                }
-            }
-        }
     }
 
     fn call_hooks(&self, call: impl Fn(&dyn ConsumeHook)) {

@@ -7,31 +7,69 @@ use crate::broker::Mode;
 use crate::broker::run::{Place, Run};
 use crate::broker::send_back::Failure;
 use crate::broker::settled::Settled;
+use crate::error::Error;
 use crate::names;
-use crate::store::Delivery;
+use crate::store::{Appended, Delivery};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use std::ops::Range;
 
 impl Service {
-    /// A message has failed. It is dropped in broadcasting, and otherwise sent back; if that fails,
-    /// too, it stays in flight and is delivered again after a while (CONC-9, CONC-10).
-    pub(super) fn failed(
+    /// A part of a run has failed. It is dropped in broadcasting, and otherwise sent back, message by
+    /// message; one of which that fails, too, stays in flight, and is delivered again after a while
+    /// (CONC-9, CONC-10).
+    pub(super) fn fail(
+        &self,
+        queue: &Arc<OwnedQueue>,
+        run: &Run,
+        part: Range<usize>,
+        failure: &Failure,
+    ) {
+        let mut done = Vec::with_capacity(part.len());
+        let mut last = None;
+        for index in part {
+            let sent_back = match run.messages().get(index) {
+                Some(delivery) => self.send_back(queue, &delivery, failure),
+                // Somebody has written to the file: there is nothing left to deliver.
+                None => Some(None),
+            };
+            if let Some(stored) = sent_back {
+                last = stored.or(last);
+                done.push(index);
+            }
+        }
+        // One wait for all of them.
+        match last.map_or(Ok(()), |last| self.core.make_durable(&last)) {
+            Ok(()) => {
+                let done: Vec<_> = done.into_iter().map(|index| run.places()[index]).collect();
+                self.progress(queue, queue.window.finish_all(&done));
+            }
+            // Their copies may not survive, so they are not passed.
+            Err(error) => {
+                let messages = done.into_iter().filter_map(|index| run.messages().get(index));
+                messages.for_each(|delivery| self.not_sent_back(queue, &delivery, &error));
+            }
+        }
+    }
+
+    /// Sends one message back; `None` if that is not possible, and otherwise what was stored, if
+    /// anything.
+    fn send_back(
         &self,
         queue: &Arc<OwnedQueue>,
         delivery: &Delivery<'_>,
         failure: &Failure,
-    ) {
-        let (offset, counters) = (delivery.offset(), &self.core.counters);
+    ) -> Option<Option<Appended>> {
+        let counters = &self.core.counters;
         counters.failed.fetch_add(1, Ordering::Relaxed);
-        self.note_failure(format!("{} at {offset}: {}", queue.owned.id, failure.reason));
+        let (id, offset) = (&queue.owned.id, delivery.offset());
+        self.note_failure(format!("{id} at {offset}: {}", failure.reason));
         if self.mode == Mode::Broadcasting {
             counters.dropped.fetch_add(1, Ordering::Relaxed);
-        } else if let Err(error) = self.core.send_back(&self.group, delivery, failure) {
-            counters.failed_send_backs.fetch_add(1, Ordering::Relaxed);
-            self.note_failure(format!("{} at {offset}, to be sent back: {error}", queue.owned.id));
-            return self.retry_in_place(queue, delivery);
+            return Some(None);
         }
-        self.progress(queue, queue.window.finish(offset, delivery.body().len()));
+        let sent_back = self.core.store_back(&self.group, delivery, failure);
+        sent_back.inspect_err(|error| self.not_sent_back(queue, delivery, error)).ok()
     }
 
     /// The time of a message was over before its turn came.
@@ -45,6 +83,13 @@ impl Service {
                 self.retry_in_place(queue, delivery);
             }
         }
+    }
+
+    fn not_sent_back(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>, error: &Error) {
+        let (id, offset) = (&queue.owned.id, delivery.offset());
+        self.core.counters.failed_send_backs.fetch_add(1, Ordering::Relaxed);
+        self.note_failure(format!("{id} at {offset} cannot be sent back: {error}"));
+        self.retry_in_place(queue, delivery);
     }
 
     fn retry_in_place(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {

@@ -131,7 +131,7 @@ impl PullMember {
         let _reading = self.core.reading()?;
         self.check_open()?;
         let Some(failure) = outcome.failure() else { return Ok(()) };
-        self.core.send_back(group, delivery, &failure).map(drop)
+        self.core.send_back(group, delivery, &failure)
     }
 
     /// Goes on at `offset`, forwards or backwards; the next commit stores it (LITE-10).
