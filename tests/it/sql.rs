@@ -169,11 +169,11 @@ fn filt_6_a_predicate_runs_without_a_lock_and_on_no_producers_thread() {
     let filter = {
         let asked = asked.clone();
         Filter::predicate(move |delivery: &Delivery<'_>| {
-            asked.fetch_add(1, Ordering::Relaxed);
+            let nth = asked.fetch_add(1, Ordering::Relaxed);
             // Whatever takes a lock of the consumer or of its group.
             assert!(broker.committed("push", &delivery.queue_id()).is_ok());
             assert!(broker.stats().consumers > 0);
-            broker.create_topic(&format!("seen{}", asked.load(Ordering::Relaxed)), 1).unwrap();
+            broker.create_topic(&format!("seen{nth}"), 1).unwrap();
             std::thread::current().id() != producer_thread && number(delivery) == 2
         })
     };
@@ -214,10 +214,14 @@ fn filt_6_a_predicate_may_delete_its_topic_and_close_its_broker() {
         let builder = broker.pull_consumer("pull").subscribe("u", ending()).unwrap();
         let mut pull = builder.start().unwrap();
         let polled = returns("poll", move || pull.poll(Duration::ZERO).map(|some| some.len()));
-        assert!(matches!(polled, Ok(0) | Err(Error::Closed)), "{polled:?}");
+        // What is being read when a close begins is read, or is not: it is committed in neither case.
+        match close {
+            true => assert!(matches!(polled, Ok(0 | 5) | Err(Error::Closed)), "{polled:?}"),
+            false => assert!(matches!(polled, Ok(0)), "{polled:?}"),
+        }
         let count = returns("count", move || browse.count_messages());
         match close {
-            true => assert!(matches!(count, Err(Error::Closed)), "{count:?}"),
+            true => assert!(matches!(count, Ok(5) | Err(Error::Closed)), "{count:?}"),
             false => assert_eq!(count.unwrap(), 5, "what is being read"),
         }
     }
