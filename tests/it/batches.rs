@@ -74,7 +74,7 @@ fn batches_of_a_run_are_consumed_by_all_workers_at_the_same_time() {
     seen.assert_each_once(0..32);
 }
 
-// (CONC-4, CONC-8)
+// (CONC-4, CONC-8, CONC-9)
 #[test]
 fn conc_8_what_is_acknowledged_is_done_with_and_the_rest_is_failed() {
     let scene = scene();

@@ -123,7 +123,7 @@ fn off_10_off_13_what_is_in_flight_when_a_group_is_moved_counts_no_more() {
         lowest = lowest.min(committed());
         offsets(broker, "g") == [Some(10); 2]
     });
-    assert_eq!(lowest, 9);
+    assert!(lowest >= 9, "progress of the old owner: {lowest}");
     let counts: Vec<u32> = [2, 3, 8, 9, 12, 13, 18, 19].map(|nth| seen.count(nth)).into();
     // Claimed were one message of each queue, or two of one.
     assert_eq!(counts.iter().sum::<u32>(), 4, "{counts:?}");
