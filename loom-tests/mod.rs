@@ -38,6 +38,7 @@ mod recycle;
 mod roll;
 mod run_claiming;
 mod scheduled_turn;
+mod timed_call;
 mod topic_change;
 
 use std::collections::BTreeSet;

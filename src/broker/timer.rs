@@ -31,6 +31,13 @@ pub(crate) struct Appointment {
     nth: u64,
 }
 
+#[cfg(all(test, loom))]
+impl Appointment {
+    pub(crate) fn due(&self) -> Moment {
+        self.due
+    }
+}
+
 impl Timer {
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, state: Mutex::new(Rank::Timer, State::default()), alarm: Alarm::new() }

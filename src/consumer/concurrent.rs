@@ -149,7 +149,7 @@ impl Service {
     }
 
     fn run(&self, received: &Receiver<Work>) {
-        let worker = Worker::new();
+        let worker = Arc::new(Worker::new(self.settings.consume_timeout));
         while let Some(work) = received.recv() {
             match work {
                 Work::Open(queue, begin) => self.open(queue, begin),
@@ -163,7 +163,7 @@ impl Service {
                 Work::Stop => {}
             }
         }
-        worker.retire(&self.core.timer);
+        worker.retire().into_iter().for_each(|look| self.core.timer.cancel(look));
     }
 
     /// Counts a call of the listener that has just ended.

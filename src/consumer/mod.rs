@@ -20,6 +20,7 @@ mod push_settings;
 mod queue_changes;
 mod running_info;
 pub(crate) mod schedule;
+pub(crate) mod timed_call;
 mod unsettled;
 
 pub use batch::{Batch, BatchIter};

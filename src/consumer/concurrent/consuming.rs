@@ -5,7 +5,7 @@ use super::super::batch::Batch;
 use super::super::hook::{ConsumeHook, Consumed};
 use super::super::owned_queue::{OwnedQueue, Work};
 use super::Service;
-use super::worker::Worker;
+use super::worker::{Task, Worker};
 use crate::broker::run::Run;
 use crate::clock::Tick;
 use crate::store::{Deliveries, Delivery};
@@ -16,7 +16,7 @@ use std::ops::Range;
 impl Service {
     /// Claims batches of a run until there are none left.
     pub(super) fn work_on(&self, worker: &Arc<Worker>, queue: &Arc<OwnedQueue>, run: &Arc<Run>) {
-        worker.take_up(queue, run);
+        worker.take_up(Task { queue: queue.clone(), run: run.clone() });
         let mut alone = self.pool.wanted() > 1;
         let mut now = self.core.clock().tick();
         while let Some(batch) = run.claims().claim() {
@@ -77,7 +77,7 @@ impl Service {
         self.begin_call(worker, claimed.clone(), begin.moment);
         let batch = batch.begin(begin.wall_ms);
         let answer = Answer::of(contain(|| self.handler.consume(&batch)), all);
-        let in_time = worker.end_call();
+        let in_time = worker.end();
         let end = clock.next_tick(begin);
         if !self.hooks.is_empty() {
             let elapsed = end.moment.since(begin.moment);
