@@ -2,7 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    Batch, ConsumeHook, Consumed, DrivenClock, Outcome, PushConsumerBuilder, ReturnType,
+    BackOff, Batch, ConsumeHook, Consumed, DelayLevels, DrivenClock, GroupSettings, Outcome,
+    PushConsumerBuilder, ReturnType,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -60,6 +61,44 @@ fn b_110_a_message_times_out_exactly_when_its_time_is_up() {
         door.open();
         wait_for("the late return", || scene.broker.stats().late == 1);
     }
+}
+
+#[test]
+fn pq_12_a_message_that_timed_out_comes_again_after_the_third_delay_level() {
+    let clock = DrivenClock::new(1_700_000_000_000);
+    let levels = DelayLevels::parse("1h 2h 3s").unwrap();
+    let scene = scene_with(|builder| builder.clock(&clock).delay_levels(levels));
+    scene.broker.create_topic("t", 1).unwrap();
+    let (attempts, door) = (Arc::new(Mutex::new(Vec::new())), Door::default());
+    let (noted, inside, now) = (attempts.clone(), door.clone(), clock.clone());
+    // Whatever the group has been told to do with failures.
+    let settings = GroupSettings::new().back_off(BackOff::table([3600 * SECOND]));
+    scene.broker.create_group("g", settings).unwrap();
+    let _consumer = consumer(&scene)
+        .threads(2)
+        .start(move |delivery| {
+            noted.lock().unwrap().push((delivery.attempt(), now.wall_ms(), delivery.id()));
+            if delivery.attempt() == 0 {
+                inside.pass();
+            }
+        })
+        .unwrap();
+    let sent = send_to(&scene.broker, "t", 0, 0);
+    wait_for("a hanging listener", || door.waiting() == 1);
+    let start = clock.wall_ms();
+    clock.advance(10 * SECOND);
+    wait_for("commit past it", || committed(&scene.broker, "g", "t") == 1);
+    clock.advance(3 * SECOND - MS);
+    // Something else is delivered, and it is not.
+    send_to(&scene.broker, "t", 0, 1);
+    wait_for("the other one", || door.waiting() == 2);
+    assert_eq!(attempts.lock().unwrap().len(), 2);
+    clock.advance(MS);
+    door.open();
+    wait_for("the second attempt", || attempts.lock().unwrap().len() == 3);
+    let again = attempts.lock().unwrap()[2];
+    assert_eq!(again, (1, start + 13_000, sent.id));
+    wait_for("the late return", || scene.broker.stats().late == 1);
 }
 
 // (PQ-13)

@@ -1,9 +1,10 @@
 //! Listeners that are slow or stuck, and what they must not hold up.
 
 use crate::support::*;
-use rocklet::{Broker, Message};
+use rocklet::{Batch, Broker, Delivery, Message};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 #[test]
 fn a_stuck_listener_holds_its_own_message_and_the_commit_of_its_queue() {
@@ -83,6 +84,66 @@ fn b_107_delivery_runs_ahead_of_a_stuck_message_by_a_bounded_span() {
 }
 
 #[test]
+fn b_108_whatever_listeners_and_members_have_done_the_commit_comes_to_the_end() {
+    let scene = scene();
+    scene.broker.create_topic("t", 6).unwrap();
+    retry_at_once(&scene.broker, "g");
+    let (seen, healed) = (Seen::default(), Arc::new(AtomicBool::new(false)));
+    let join = |threads: usize, batch: usize| {
+        let (noted, healed) = (seen.clone(), healed.clone());
+        let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+        let listener = move |batch: &Batch<'_>| {
+            let of = |delivery: Delivery<'_>| number(&delivery) + 7 * delivery.attempt();
+            let fate = batch.iter().map(of).sum::<u32>() % 11;
+            match fate {
+                _ if healed.load(Ordering::Acquire) => {}
+                0 => panic!("planted"),
+                1 => return Err("planted"),
+                2 => std::thread::sleep(Duration::from_millis(1)),
+                3 => std::panic::panic_any(Bomb),
+                _ => {}
+            }
+            batch.iter().for_each(|delivery| noted.note(number(&delivery)));
+            Ok(())
+        };
+        builder.threads(threads).listener_batch(batch).start_batch(listener).unwrap()
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(&scene.broker.producer(), "t", 0..6000));
+        for nth in 0..3_usize {
+            let join = &join;
+            scope.spawn(move || {
+                for round in 0..12 {
+                    let member = join(1 + nth, 1 + (nth + round) % 5);
+                    let moment = Duration::from_millis(((3 * nth + round) % 8) as u64);
+                    std::thread::sleep(moment);
+                    member.pause().unwrap();
+                    member.set_threads(1 + round % 4).unwrap();
+                    std::thread::sleep(moment / 2);
+                    member.resume().unwrap();
+                    std::thread::sleep(moment);
+                }
+            });
+        }
+    });
+    healed.store(true, Ordering::Release);
+    let last = join(3, 4);
+    let at_end = |topic: &str| committed(&scene.broker, "g", topic) == stored(&scene.broker, topic);
+    wait_for("commit of all", || at_end("t") && at_end("%RETRY%g") && seen.len() == 6000);
+    // Nothing is left in flight, nor has anybody been dropped with it.
+    wait_for("empty windows", || {
+        let queues = last.running_info().unwrap().queues;
+        queues.iter().all(|queue| (queue.messages, queue.bytes, queue.retrying) == (0, 0, 0))
+    });
+    let stats = scene.broker.stats();
+    assert!(stats.retries > 0 && stats.panicked > 0, "the storm was a breeze: {stats:?}");
+    assert_eq!((stats.dead_letters, stats.late), (0, 0));
+    last.shutdown();
+    // No failure was a redelivery of what had succeeded.
+    seen.assert_each_once(0..6000);
+}
+
+#[test]
 fn b_114_the_configured_concurrency_is_reached_and_never_exceeded() {
     let scene = scene();
     scene.broker.create_topic("t", 50).unwrap();
@@ -92,9 +153,9 @@ fn b_114_the_configured_concurrency_is_reached_and_never_exceeded() {
     let start = |threads, seen: Seen| {
         let (inside, most) = (inside.clone(), most.clone());
         let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
-        let listener = move |delivery: &rocklet::Delivery<'_>| {
+        let listener = move |delivery: &Delivery<'_>| {
             most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            std::thread::sleep(std::time::Duration::from_micros(200));
+            std::thread::sleep(Duration::from_micros(200));
             seen.note(number(delivery));
             inside.fetch_sub(1, Ordering::SeqCst);
         };
