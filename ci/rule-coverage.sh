@@ -3,7 +3,7 @@
 #
 #   ci/rule-coverage.sh [FAMILY ...]            default: all but what is not built yet (TXN RPC)
 #
-# A test names rule PROD-12 by its name, `fn prod_12_...`, or as "(PROD-12)" or "(PROD-12, PROD-13)" in
+# A test names rule PROD-12 by its name, `fn prod_12_...` or `fn prod_12_prod_13_...`, or as "(PROD-12)" or "(PROD-12, PROD-13)" in
 # the comment above its #[test]; one without libtest by the name in its table. A reason is a row `| PROD-12 | why |` (several ids may share a row) in
 # docs/design.md, under a heading "Rules that do not apply" or "Rules without a test". All rules are
 # listed in docs/rules.txt.
@@ -25,7 +25,8 @@ find src tests loom-tests -name '*.rs' -exec cat {} + | awk '
     /^ *#\[/ { next }
     test && match($0, /fn [a-z0-9_]+/) {
         split(substr($0, RSTART + 3, RLENGTH - 3), word, "_")
-        if (word[2] ~ /^[0-9]+$/) print "(" toupper(word[1]) "-" word[2] ")"
+        for (nth = 1; word[nth] ~ /^[a-z]+$/ && word[nth + 1] ~ /^[0-9]+$/; nth += 2)
+            print "(" toupper(word[nth]) "-" word[nth + 1] ")"
         print comment
     }
     { comment = ""; test = 0 }

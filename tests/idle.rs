@@ -1,5 +1,5 @@
-//! An idle broker sleeps: the threads of a process with ten topics and four consumers that wait
-//! are not switched to.
+//! An idle broker sleeps: the threads of a process with ten topics and ten consumers that wait, two
+//! of them without a queue (B-092), are not switched to.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "doors of the library")]
 
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         be_idle(&arguments[0]);
         return ExitCode::SUCCESS;
     }
-    run(&[("an_idle_broker_sleeps", an_idle_broker_sleeps)])
+    run(&[("b_092_an_idle_broker_sleeps", an_idle_broker_sleeps)])
 }
 
 /// Both flush modes are watched at the same time.
@@ -102,7 +102,10 @@ fn be_idle(mode: &str) {
     let message = Message::new("topic-8", b"handle");
     producer.send_pending(&message).unwrap().wait().unwrap();
     producer.send(&Message::new("topic-9", b"careless").wait_for_flush(false)).unwrap();
-    let pushed: Vec<_> = ["push-1", "push-2"].map(|group| push(&broker, group)).into();
+    let mut pushed: Vec<_> = ["push-1", "push-2"].map(|group| push(&broker, group)).into();
+    let crowd = || broker.push_consumer("crowd").subscribe("topic-0", Filter::ALL).unwrap();
+    pushed.extend((0..6).map(|_| crowd().start(|_: &Delivery<'_>| ()).unwrap()));
+    assert_eq!(pushed[2..].iter().filter(|member| member.assignment().is_empty()).count(), 2);
     let mut pulled: Vec<_> = ["pull-1", "pull-2"].map(|group| pull(&broker, group)).into();
     (MESSAGES / 2..MESSAGES).for_each(send);
     for consumer in &mut pulled {
