@@ -166,13 +166,6 @@ impl Service {
         worker.retire().into_iter().for_each(|look| self.core.timer.cancel(look));
     }
 
-    /// Counts a call of the listener that has just ended.
-    fn note_call(&self, queue: &OwnedQueue, began: Moment, consumed: usize, failed: usize) {
-        let now = self.core.clock().moment();
-        queue.owned.meter.count_call(consumed, failed, now.since(began), now);
-        queue.last_call.note(now);
-    }
-
     /// On whose account it reads.
     fn account(&self) -> Account<'_> {
         Account { group: &self.group, mode: self.mode }

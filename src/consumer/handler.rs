@@ -1,14 +1,15 @@
 //! What a push consumer calls with its messages.
 
+use super::answer::Answer;
 use super::batch::Batch;
-use super::batch_listener::{BatchListener, BatchOutcome};
-use super::orderly::{OrderlyListener, OrderlyOutcome};
+use super::batch_listener::BatchListener;
+use super::orderly::OrderlyListener;
 use super::outcome::{Listener, Outcome};
 use crate::broker::group::Kind;
-use crate::sync::Arc;
-use smallvec::SmallVec;
+use crate::sync::{Arc, contain};
 
-/// A listener of any kind. One that takes single messages is called with batches of one.
+/// A listener of any kind. One that takes single messages is called with batches of one; in order
+/// the settings see to that.
 #[derive(Clone)]
 pub(super) enum Handler {
     Each(Arc<dyn Listener>),
@@ -28,29 +29,26 @@ impl Handler {
     /// How many messages it gets at once, if that is `wanted` for batches.
     pub(super) fn batch(&self, wanted: usize) -> usize {
         match self {
-            Self::Each(_) | Self::InOrder(_) => 1,
-            Self::Batch(_) => wanted,
+            Self::Each(_) => 1,
+            Self::Batch(_) | Self::InOrder(_) => wanted,
         }
     }
 
     /// Calls it, whatever the order.
     #[inline]
-    pub(super) fn consume(&self, batch: &Batch<'_>) -> BatchOutcome {
+    pub(super) fn consume(&self, batch: &Batch<'_>) -> Answer {
+        let all = batch.len();
         match self {
             // There is always one, unless somebody has written to the file.
             Self::Each(listener) => {
-                batch.get(0).map_or(Outcome::Success, |message| listener.consume(&message)).into()
+                let one = || match batch.get(0) {
+                    Some(message) => listener.consume(&message).into(),
+                    None => Outcome::Success.into(),
+                };
+                Answer::of(contain(one), all)
             }
-            Self::Batch(listener) => listener.consume(batch),
-            Self::InOrder(listener) => {
-                match listener.consume(&batch.iter().collect::<SmallVec<[_; 2]>>()) {
-                    OrderlyOutcome::Success | OrderlyOutcome::Commit => Outcome::Success,
-                    OrderlyOutcome::Suspend(pause) | OrderlyOutcome::Rollback(pause) => {
-                        Outcome::Failed(pause.reason().to_owned())
-                    }
-                }
-                .into()
-            }
+            Self::Batch(listener) => Answer::of(contain(|| listener.consume(batch)), all),
+            Self::InOrder(listener) => Answer::in_order(&contain(|| listener.consume(batch)), all),
         }
     }
 }

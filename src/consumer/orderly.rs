@@ -1,5 +1,6 @@
 //! Listeners that consume each queue in order, and what they answer.
 
+use super::batch::Batch;
 use crate::store::Delivery;
 use std::fmt::Display;
 use std::time::Duration;
@@ -52,6 +53,11 @@ impl Pause {
         self
     }
 
+    /// After a listener's panic.
+    pub(super) fn after_panic(panic: &str) -> Self {
+        Self::because(format!("the listener panicked: {panic}"))
+    }
+
     pub(super) fn reason(&self) -> &str {
         if self.reason.is_empty() { "the listener suspended the queue" } else { &self.reason }
     }
@@ -65,7 +71,7 @@ impl Pause {
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Anything that a listener of one message at a time may return.
+/// Anything that a listener may return that consumes in order.
 pub trait IntoOrderlyOutcome {
     /// Turns it into an outcome.
     fn into_orderly_outcome(self) -> OrderlyOutcome;
@@ -93,11 +99,21 @@ impl<E: Display> IntoOrderlyOutcome for Result<(), E> {
 }
 
 /// Consumes the messages of each queue in order: one call at a time for a queue, whichever member
-/// of the group has it, and calls for different queues on several threads at once.
+/// of the group has it, and calls for different queues on several threads at once. Closures that take
+/// a batch are such listeners, too.
 pub trait OrderlyListener: Send + Sync {
-    /// Consumes messages of one queue, oldest first; at least one. A panic suspends the queue
-    /// (B-113).
-    fn consume(&self, messages: &[Delivery<'_>]) -> OrderlyOutcome;
+    /// Consumes one batch. A panic suspends the queue (B-113).
+    fn consume(&self, batch: &Batch<'_>) -> OrderlyOutcome;
+}
+
+impl<F, R> OrderlyListener for F
+where
+    F: Fn(&Batch<'_>) -> R + Send + Sync,
+    R: IntoOrderlyOutcome,
+{
+    fn consume(&self, batch: &Batch<'_>) -> OrderlyOutcome {
+        self(batch).into_orderly_outcome()
+    }
 }
 
 /// A closure that takes one message at a time.
@@ -108,9 +124,9 @@ where
     F: Fn(&Delivery<'_>) -> R + Send + Sync,
     R: IntoOrderlyOutcome,
 {
-    fn consume(&self, messages: &[Delivery<'_>]) -> OrderlyOutcome {
-        let each = messages.iter().map(|message| (self.0)(message).into_orderly_outcome());
-        each.last().unwrap_or(OrderlyOutcome::Success)
+    fn consume(&self, batch: &Batch<'_>) -> OrderlyOutcome {
+        let one = batch.get(0).map(|message| (self.0)(&message).into_orderly_outcome());
+        one.unwrap_or(OrderlyOutcome::Success)
     }
 }
 

@@ -101,12 +101,26 @@ impl ConsumerBuilder<PushSettings> {
     ///
     /// # Errors
     /// As [`PushConsumer::start`].
-    pub fn start_orderly<F, R>(self, listener: F) -> Result<PushConsumer>
+    pub fn start_orderly<F, R>(mut self, listener: F) -> Result<PushConsumer>
     where
         F: Fn(&Delivery<'_>) -> R + Send + Sync + 'static,
         R: IntoOrderlyOutcome,
     {
-        let consumer = self.build_orderly(OneByOne(listener));
+        self.own.listener_batch = 1;
+        self.start_orderly_listener(OneByOne(listener))
+    }
+
+    /// Does the same with batches of up to [`listener_batch`](Self::listener_batch) messages, for
+    /// closures that take a [`Batch`](crate::Batch) and for values that implement
+    /// [`OrderlyListener`].
+    ///
+    /// # Errors
+    /// As [`PushConsumer::start`].
+    pub fn start_orderly_listener(
+        self,
+        listener: impl OrderlyListener + 'static,
+    ) -> Result<PushConsumer> {
+        let consumer = self.build_orderly(listener);
         consumer.start()?;
         Ok(consumer)
     }

@@ -33,6 +33,7 @@ pub struct PushSettings {
     pub(super) take_over_after: Option<Duration>,
     pub(super) suspend_time: Duration,
     pub(super) manual_commit: bool,
+    pub(super) orderly_retries: Option<u32>,
     pub(super) lease_renewal: Duration,
 }
 
@@ -59,6 +60,7 @@ impl Default for PushSettings {
             take_over_after: None,
             suspend_time: Duration::from_secs(1),
             manual_commit: false,
+            orderly_retries: None,
             lease_renewal: Duration::from_secs(20),
         }
     }
@@ -231,6 +233,15 @@ impl ConsumerBuilder<PushSettings> {
     /// is delivered again when it rolls back, or when the queue goes to another member before.
     pub fn manual_commit(mut self) -> Self {
         self.own.manual_commit = true;
+        self
+    }
+
+    /// Sets how often a message that is consumed in order is delivered again before the group gives it
+    /// up and goes on: it is a [dead letter](crate::DeadLetters) then, and in broadcasting it is
+    /// dropped. Without this there is no limit, and a message that can never be consumed blocks its
+    /// queue (ORD-16).
+    pub fn orderly_retries(mut self, times: u32) -> Self {
+        self.own.orderly_retries = Some(times);
         self
     }
 

@@ -1,41 +1,80 @@
 //! What is to be remembered of a queue that is consumed in order: messages that wait for a commit,
 //! and how often those at its beginning have failed.
 
-use crate::broker::run::Place;
+use crate::broker::run::{Place, Run};
+use crate::store::Deliveries;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Of messages that are not committed. In memory only: the next owner begins anew (ORD-18).
 #[derive(Debug, Default)]
 pub(super) struct Unsettled {
     /// Done with, and kept until a commit or a rollback; by offset.
     kept: Vec<Place>,
-    /// How often messages have failed, by offset.
-    failed: BTreeMap<u64, u32>,
+    /// Those that were delivered and come again, by offset.
+    again: BTreeMap<u64, Again>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Again {
+    /// How often it has failed.
+    times: u32,
+    /// It is among the dead letters: not to be delivered any more, nor sent there again (ORD-16).
+    dead: bool,
 }
 
 impl Unsettled {
-    /// How often the message has failed here.
-    pub(super) fn times(&self, offset: u64) -> u32 {
-        self.failed.get(&offset).copied().unwrap_or(0)
+    /// Whether a message comes again.
+    pub(super) fn knows(&self, offset: u64) -> bool {
+        self.again.contains_key(&offset)
+    }
+
+    /// Whether any message does.
+    pub(super) fn knows_any(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Those of a part of a run that are to be delivered, if it is not simply all of them for the
+    /// first time.
+    pub(super) fn living(&self, run: &Run, part: Range<usize>) -> Option<Deliveries> {
+        if self.again.is_empty() {
+            return None;
+        }
+        let again = |index: usize| (index, self.again.get(&run.places()[index].offset).copied());
+        let living = part.map(again).filter(|(_, again)| !again.is_some_and(|again| again.dead));
+        let attempts = living.map(|(index, again)| (index, again.map_or(0, |again| again.times)));
+        Some(run.messages().again(attempts))
     }
 
     pub(super) fn note_failure(&mut self, offset: u64) {
-        *self.failed.entry(offset).or_default() += 1;
+        self.again.entry(offset).or_default().times += 1;
+    }
+
+    pub(super) fn note_dead(&mut self, offset: u64) {
+        self.again.entry(offset).or_default().dead = true;
     }
 
     pub(super) fn keep(&mut self, places: &[Place]) {
         self.kept.extend_from_slice(places);
     }
 
-    /// Gives out what was kept, which is to be committed, or to be delivered again.
+    /// Gives out what was kept, which is to be committed.
     pub(super) fn take_kept(&mut self) -> Vec<Place> {
         std::mem::take(&mut self.kept)
     }
 
+    /// Gives out what was kept, which comes again, and so does `batch`.
+    pub(super) fn roll_back(&mut self, batch: &[Place]) -> Vec<Place> {
+        for place in self.kept.iter().chain(batch) {
+            self.again.entry(place.offset).or_default();
+        }
+        self.take_kept()
+    }
+
     /// Forgets what is below `offset`, which is committed.
     pub(super) fn settle(&mut self, offset: u64) {
-        if !self.failed.is_empty() {
-            self.failed = self.failed.split_off(&offset);
+        if !self.again.is_empty() {
+            self.again = self.again.split_off(&offset);
         }
     }
 }
@@ -45,12 +84,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ord_18_failures_are_counted_until_the_message_is_settled() {
+    fn ord_18_what_comes_again_is_known_until_it_is_settled() {
         let mut unsettled = Unsettled::default();
         (0..3).for_each(|_| unsettled.note_failure(7));
-        unsettled.note_failure(8);
-        assert_eq!((unsettled.times(7), unsettled.times(8), unsettled.times(9)), (3, 1, 0));
+        unsettled.note_dead(8);
+        let place = |offset| Place { offset, size: 1 };
+        unsettled.keep(&[place(9), place(10)]);
+        assert_eq!(unsettled.roll_back(&[place(11)]), [place(9), place(10)]);
+        assert_eq!(unsettled.take_kept(), []);
+        let times: Vec<_> = unsettled.again.iter().map(|(at, again)| (*at, again.times)).collect();
+        assert_eq!(times, [(7, 3), (8, 0), (9, 0), (10, 0), (11, 0)]);
         unsettled.settle(8);
-        assert_eq!((unsettled.times(7), unsettled.times(8)), (0, 1));
+        assert!(!unsettled.knows(7) && unsettled.again[&8].dead);
+        assert!(unsettled.knows(11) && !unsettled.knows(12));
+        unsettled.settle(12);
+        assert!(!unsettled.knows_any());
     }
 }

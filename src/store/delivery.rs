@@ -20,12 +20,18 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Deliveries {
     store_id: u64,
-    /// Of all of them, as [`Delivery::retries`].
-    retries: u32,
     /// What the queue that is being read had in it.
     stored: Stored,
     parts: SmallVec<[Part; 2]>,
-    places: Vec<(u32, u64)>,
+    places: Vec<Spot>,
+}
+
+/// Where a message stands, and its [`Delivery::retries`].
+#[derive(Clone, Copy)]
+struct Spot {
+    part: u32,
+    retries: u32,
+    position: u64,
 }
 
 /// The smallest offset of a queue and the next one to be given, when it was read; both 0 if it was
@@ -46,7 +52,7 @@ impl Deliveries {
 
     pub(crate) fn with_capacity(store_id: u64, messages: usize) -> Self {
         let (parts, places) = (SmallVec::new(), Vec::with_capacity(messages));
-        Self { store_id, retries: 0, stored: (0, 0), parts, places }
+        Self { store_id, stored: (0, 0), parts, places }
     }
 
     /// Notes what the queue had in it from which messages are about to be added.
@@ -60,14 +66,24 @@ impl Deliveries {
         if !self.parts.last().is_some_and(|last| Counted::ptr_eq(&last.file, file)) {
             self.parts.push(Part { file: file.clone(), stored: self.stored });
         }
-        self.places.push((self.parts.len() as u32 - 1, position));
+        let part = self.parts.len() as u32 - 1;
+        self.places.push(Spot { part, retries: 0, position });
     }
 
     /// Adds the messages of `others` behind its own.
     pub(crate) fn append(&mut self, others: &Self) {
         let shift = self.parts.len() as u32;
         self.parts.extend(others.parts.iter().cloned());
-        self.places.extend(others.places.iter().map(|(part, at)| (part + shift, *at)));
+        let shifted = |spot: &Spot| Spot { part: spot.part + shift, ..*spot };
+        self.places.extend(others.places.iter().map(shifted));
+    }
+
+    /// Some of them for another attempt: indices, and how many attempts the records do not count.
+    pub(crate) fn again(&self, which: impl Iterator<Item = (usize, u32)>) -> Self {
+        let spot = |(index, retries)| Some(Spot { retries, ..*self.places.get(index)? });
+        let (stored, parts) = (self.stored, self.parts.clone());
+        let places = which.filter_map(spot).collect();
+        Self { store_id: self.store_id, stored, parts, places }
     }
 
     /// The number of messages.
@@ -86,11 +102,11 @@ impl Deliveries {
     #[must_use]
     #[inline]
     pub fn get(&self, index: usize) -> Option<Delivery<'_>> {
-        let (part, position) = *self.places.get(index)?;
+        let Spot { part, retries, position } = *self.places.get(index)?;
         let Part { file, stored } = self.parts.get(part as usize)?;
         let record = file.record(position).ok()?;
         let delivery = Delivery::new(record, file, self.store_id);
-        Some(Delivery { stored: *stored, retries: self.retries, ..delivery })
+        Some(Delivery { stored: *stored, retries, ..delivery })
     }
 
     /// The messages in order.
@@ -172,11 +188,6 @@ impl<'a> Delivery<'a> {
     /// The same message for another attempt.
     pub(crate) fn next_attempt(&self) -> DetachedDelivery {
         Self { retries: self.retries + 1, ..*self }.detach()
-    }
-
-    /// The same message after so many attempts that its record does not count.
-    pub(crate) fn after_failures(self, times: u32) -> Self {
-        Self { retries: times, ..self }
     }
 
     /// The topic. Of a message that is delivered again, or that a group gave up on, the one in
@@ -394,9 +405,9 @@ impl From<DetachedDelivery> for Deliveries {
     /// That message alone.
     fn from(message: DetachedDelivery) -> Self {
         let DetachedDelivery { part, position, store_id, retries } = message;
-        let mut alone = Self { retries, ..Self::with_capacity(store_id, 1) };
+        let mut alone = Self::with_capacity(store_id, 1);
         alone.parts.push(part);
-        alone.places.push((0, position));
+        alone.places.push(Spot { part: 0, retries, position });
         alone
     }
 }

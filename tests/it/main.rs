@@ -29,6 +29,7 @@ mod offsets;
 mod operations;
 mod order_under_fire;
 mod orderly;
+mod orderly_failures;
 mod own_offsets;
 mod placement;
 mod producer;

@@ -36,7 +36,8 @@ struct Observer {
     calls: AtomicU64,
     /// Calls while another listener was in the same queue.
     overlaps: AtomicU64,
-    /// Deliveries that nothing explains but a result that came too late.
+    /// Deliveries that nothing explains but a result that came too late, and calls of a worker that
+    /// was overtaken before it got there.
     lost: AtomicU64,
 }
 
@@ -62,9 +63,13 @@ impl Observer {
         let committed = self.broker.committed("g", &q("t", queue)).unwrap().unwrap_or(0);
         let mut tracks = self.tracks.lock().unwrap();
         let track = tracks.entry(queue).or_default();
-        if committed > offset || committed < track.committed {
-            let (was, text) = (track.committed, "steps back past a commit");
-            self.violation(format!("{queue}: {offset} {text}, {was} and {committed}"));
+        if committed < track.committed {
+            self.violation(format!("{queue}: committed {committed} after {}", track.committed));
+        }
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        if committed > offset {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return number;
         }
         if offset > track.expected {
             self.violation(format!("{queue}: {offset} comes before {}", track.expected));
@@ -78,9 +83,8 @@ impl Observer {
             track.kept = None;
         }
         track.committed = committed.max(track.committed);
-        track.call = self.calls.fetch_add(1, Ordering::Relaxed);
-        (track.inside, track.expected) = (true, offset);
-        track.call
+        (track.call, track.inside, track.expected) = (number, true, offset);
+        number
     }
 
     /// The listener is about to return: `next` is to come next. Who was overtaken is not heard.

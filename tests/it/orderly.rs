@@ -427,7 +427,7 @@ fn members_of_a_group_consume_all_in_order_or_none() {
     assert_eq!(refused(again), "kind of consumer");
 }
 
-// (ORD-9, ORD-17, REB-9)
+// (ORD-9, ORD-17, ORD-20, REB-9)
 #[test]
 fn ord_17_a_queue_changes_hands_when_its_listener_has_returned_and_no_sooner() {
     let scene = scene();
@@ -452,7 +452,7 @@ fn ord_17_a_queue_changes_hands_when_its_listener_has_returned_and_no_sooner() {
     door.open();
     wait_for("commit of all", || settled(&scene) == 10);
     assert_eq!((a.assignment(), b.assignment()), (vec![q("t", 0)], vec![]));
-    // What was not begun is left to the next owner, and nothing comes twice (ORD-12, ORD-20).
+    // What was not begun is left to the next owner, and nothing comes twice.
     assert_eq!(calls.all(), (0..10).map(|nth| (nth, 0)).collect::<Vec<_>>());
 }
 

@@ -1,6 +1,5 @@
 //! Working on a run: claim a batch, call the listener between the hooks, and do what it answers.
 
-use super::super::answer::Answer;
 use super::super::batch::Batch;
 use super::super::hook::{ConsumeHook, Consumed};
 use super::super::owned_queue::{OwnedQueue, Work};
@@ -76,7 +75,7 @@ impl Service {
         }
         self.begin_call(worker, claimed.clone(), begin.moment);
         let batch = batch.begin(begin.wall_ms);
-        let answer = Answer::of(contain(|| self.handler.consume(&batch)), all);
+        let answer = self.handler.consume(&batch);
         let in_time = worker.end();
         let end = clock.next_tick(begin);
         if !self.hooks.is_empty() {
@@ -108,7 +107,7 @@ impl Service {
         end
     }
 
-    fn call_hooks(&self, call: impl Fn(&dyn ConsumeHook)) {
+    pub(super) fn call_hooks(&self, call: impl Fn(&dyn ConsumeHook)) {
         for hook in &self.hooks {
             if let Err(panic) = contain(|| call(&**hook)) {
                 self.core.counters.panicked_hooks.fetch_add(1, Ordering::Relaxed);
@@ -122,7 +121,7 @@ impl Service {
         let (clock, message) = (self.core.clock(), Deliveries::from(message.detach()));
         let started = clock.moment();
         let batch = Batch::new(&message, 0..1).begin(clock.coarse_wall_ms());
-        let answer = Answer::of(contain(|| self.handler.consume(&batch)), 1);
+        let answer = self.handler.consume(&batch);
         answer.told(clock.moment().since(started), self.settings.consume_timeout)
     }
 }

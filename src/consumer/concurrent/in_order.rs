@@ -5,15 +5,18 @@
 //! and the messages are read again when it comes. A queue that members share has a lease; while it
 //! is not valid nothing is read, and no listener is called.
 
+use super::super::answer::Answer;
+use super::super::batch::Batch;
 use super::super::orderly::{OrderlyListener, OrderlyOutcome, Pause};
 use super::super::owned_queue::{OwnedQueue, PullRequest};
 use super::Service;
+use crate::broker::Mode;
 use crate::broker::run::{Place, Run};
-use crate::clock::Moment;
+use crate::broker::send_back::{Failure, Wanted};
+use crate::clock::{Moment, Tick};
 use crate::store::Delivery;
 use crate::sync::atomic::Ordering;
 use crate::sync::{Arc, contain};
-use smallvec::SmallVec;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -77,23 +80,21 @@ impl Service {
         let queue = &request.queue;
         // A queue counts as read as long as it is worked on.
         queue.reads.hold();
-        let begun = self.core.clock().moment();
-        let mut done = 0;
+        let mut now = self.core.clock().tick();
+        let (begun, mut done) = (now.moment, 0);
         while run.claims().open() {
-            if !self.may_go_on(queue, begun) {
-                let from = run.places()[done].offset;
-                self.progress(queue, queue.window.give_back(&[], run, &[]));
-                return self.pull_later(SOON, PullRequest { next: from, ..request });
+            if !self.may_go_on(queue, begun, now.moment) {
+                return self.make_way(request, run, done, Some(SOON));
             }
             if run.is_mortal() && self.is_overdue(run, done) {
                 // Read again from there, what has expired is passed by.
-                let next = run.places()[done].offset;
-                self.progress(queue, queue.window.give_back(&[], run, &[]));
-                return self.read_on(PullRequest { next, ..request });
+                return self.make_way(request, run, done, None);
             }
             let Some(batch) = run.claims().claim() else { break };
             done = batch.end;
-            if let Turn::Again(next, pause) = self.consume_in_order(listener, queue, run, batch) {
+            let turn;
+            (turn, now) = self.consume_in_order(listener, queue, run, batch, now);
+            if let Turn::Again(next, pause) = turn {
                 return self.pull_later(pause, PullRequest { next, ..request });
             }
         }
@@ -103,16 +104,26 @@ impl Service {
         }
     }
 
+    fn may_go_on(&self, queue: &OwnedQueue, begun: Moment, now: Moment) -> bool {
+        let valid = queue.owned.lease.is_none_or(|lease| self.group.leases.is_valid(lease, now));
+        valid && now.since(begun) <= CONTINUOUS
+    }
+
     /// Whether one of the messages that are left of a run has expired while it waited.
     fn is_overdue(&self, run: &Run, from: usize) -> bool {
         let mut left = (from..run.places().len()).filter_map(|index| run.messages().get(index));
         left.any(|message| self.core.has_expired(&message))
     }
 
-    fn may_go_on(&self, queue: &OwnedQueue, begun: Moment) -> bool {
-        let now = self.core.clock().moment();
-        let valid = queue.owned.lease.is_none_or(|lease| self.group.leases.is_valid(lease, now));
-        valid && now.since(begun) <= CONTINUOUS
+    /// Gives back what was not begun of a run, from the index `done` on.
+    fn make_way(&self, request: PullRequest, run: &Run, done: usize, pause: Option<Duration>) {
+        let queue = &request.queue;
+        let request = PullRequest { next: run.places()[done].offset, queue: queue.clone() };
+        self.progress(&request.queue, request.queue.window.give_back(&[], run, &[]));
+        match pause {
+            None => self.read_on(request),
+            Some(pause) => self.pull_later(pause, request),
+        }
     }
 
     fn consume_in_order(
@@ -120,65 +131,117 @@ impl Service {
         listener: &dyn OrderlyListener,
         queue: &Arc<OwnedQueue>,
         run: &Run,
-        batch: Range<usize>,
-    ) -> Turn {
-        let (messages, places) = (messages(queue, run, batch.clone()), &run.places()[batch]);
-        let (counters, count) = (&self.core.counters, messages.len() as u64);
-        let began = self.core.clock().moment();
-        let called = match messages.is_empty() {
-            true => Ok(OrderlyOutcome::Success),
-            false => contain(|| listener.consume(&messages)),
+        claimed: Range<usize>,
+        now: Tick,
+    ) -> (Turn, Tick) {
+        let places = &run.places()[claimed.clone()];
+        let again = queue.unsettled.lock().living(run, claimed.clone());
+        let batch = match &again {
+            Some(living) => Batch::new(living, 0..living.len()),
+            None => Batch::new(run.messages(), claimed),
         };
-        if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
-            counters.late.fetch_add(count, Ordering::Relaxed);
-            return Turn::Next;
+        if batch.is_empty() {
+            self.done_in_order(queue, places, self.settings.manual_commit);
+            return (Turn::Next, now);
         }
-        let outcome = called.unwrap_or_else(|panic| {
-            counters.panicked.fetch_add(count, Ordering::Relaxed);
-            OrderlyOutcome::Suspend(Pause::because(format!("the listener panicked: {panic}")))
+        let (returned, end) = self.call_in_order(listener, queue, &batch, now);
+        let Some(returned) = returned else { return (Turn::Next, end) };
+        let counters = &self.core.counters;
+        let outcome = returned.unwrap_or_else(|panic| {
+            counters.panicked.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            OrderlyOutcome::Suspend(Pause::after_panic(&panic))
         });
         let manual = self.settings.manual_commit;
-        let (consumed, failed) = match &outcome {
-            OrderlyOutcome::Suspend(_) => (0, messages.len()),
-            OrderlyOutcome::Rollback(_) if manual => (0, 0),
-            _ => (messages.len(), 0),
-        };
-        self.note_call(queue, began, consumed, failed);
-        let done = match outcome {
+        let kept = match outcome {
             OrderlyOutcome::Suspend(pause) => {
-                counters.failed.fetch_add(count, Ordering::Relaxed);
-                self.note_suspended(queue, &messages, pause.reason());
-                return self.suspend(queue, run, &[], places, &pause);
+                counters.failed.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                if self.is_to_wait(queue, &batch, pause.reason()) {
+                    return (self.suspend(queue, run, &[], places, &pause), end);
+                }
+                manual
             }
             OrderlyOutcome::Rollback(pause) if manual => {
-                let kept = queue.unsettled.lock().take_kept();
-                self.note_failure(format!(
-                    "{} was rolled back: {}",
-                    queue.owned.id,
-                    pause.reason()
-                ));
-                return self.suspend(queue, run, &kept, places, &pause);
+                let (id, reason) = (&queue.owned.id, pause.reason());
+                self.note_failure(format!("{id} was rolled back: {reason}"));
+                let kept = queue.unsettled.lock().roll_back(places);
+                return (self.suspend(queue, run, &kept, places, &pause), end);
             }
             outcome => {
-                counters.delivered.fetch_add(count, Ordering::Relaxed);
-                !manual || outcome == OrderlyOutcome::Commit
+                counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
+                manual && outcome != OrderlyOutcome::Commit
             }
         };
-        if done {
-            self.commit_in_order(queue, places);
-        } else {
-            queue.unsettled.lock().keep(places);
-            self.progress(queue, queue.window.keep(places.len()));
-        }
-        Turn::Next
+        self.done_in_order(queue, places, kept);
+        (Turn::Next, end)
     }
 
-    fn note_suspended(&self, queue: &OwnedQueue, messages: &[Delivery<'_>], reason: &str) {
-        for message in messages {
+    /// Calls the listener between the hooks. What it returns counts no more if the queue has another
+    /// owner by then.
+    fn call_in_order(
+        &self,
+        listener: &dyn OrderlyListener,
+        queue: &OwnedQueue,
+        batch: &Batch<'_>,
+        now: Tick,
+    ) -> (Option<Result<OrderlyOutcome, String>>, Tick) {
+        let (clock, mut begin) = (self.core.clock(), now);
+        if !self.hooks.is_empty() {
+            self.call_hooks(|hook| hook.before(batch));
+            begin = clock.next_tick(now);
+        }
+        let batch = batch.begin(begin.wall_ms);
+        let returned = contain(|| listener.consume(&batch));
+        let answer = Answer::in_order(&returned, batch.len());
+        let end = clock.next_tick(begin);
+        let took = end.moment.since(begin.moment);
+        if !self.hooks.is_empty() {
+            let consumed = answer.told(took, self.settings.consume_timeout);
+            self.call_hooks(|hook| hook.after(&batch, &consumed));
+        }
+        if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
+            self.core.counters.late.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            return (None, end);
+        }
+        let failed = if answer.has_failed() { batch.len() } else { 0 };
+        queue.owned.meter.count_call(answer.acknowledged, failed, took, end.moment);
+        queue.last_call.note(end.moment);
+        (Some(returned), end)
+    }
+
+    /// Whether messages that were suspended are to be delivered again: all of them, unless each is a
+    /// dead letter now (ORD-16).
+    fn is_to_wait(&self, queue: &OwnedQueue, batch: &Batch<'_>, reason: &str) -> bool {
+        let mut waits = false;
+        for message in batch {
             let offset = message.offset();
             self.note_failure(format!("{} at {offset}: {reason}", queue.owned.id));
-            queue.unsettled.lock().note_failure(offset);
+            let limit = self.settings.orderly_retries;
+            let given_up = limit.is_some_and(|limit| message.attempt() >= limit);
+            if given_up && self.give_up_on(queue, &message, reason) {
+                queue.unsettled.lock().note_dead(offset);
+            } else {
+                queue.unsettled.lock().note_failure(offset);
+                waits = true;
+            }
         }
+        waits
+    }
+
+    /// Makes a message a dead letter, or drops it in broadcasting; false if that fails.
+    fn give_up_on(&self, queue: &OwnedQueue, message: &Delivery<'_>, reason: &str) -> bool {
+        let counters = &self.core.counters;
+        if self.mode == Mode::Broadcasting {
+            counters.dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let failure = Failure { wanted: Wanted::DeadLetter, reason: reason.to_owned() };
+        let sent = self.core.send_back(&self.group, message, &failure);
+        if let Err(error) = &sent {
+            let (id, offset) = (&queue.owned.id, message.offset());
+            counters.failed_send_backs.fetch_add(1, Ordering::Relaxed);
+            self.note_failure(format!("{id} at {offset}, to be a dead letter: {error}"));
+        }
+        sent.is_ok()
     }
 
     /// Gives a batch back, and what was kept before it, to be read again after a pause.
@@ -197,10 +260,14 @@ impl Service {
         Turn::Again(next, pause.time(self.settings.suspend_time))
     }
 
-    /// Commits a batch, and what was kept before it.
-    fn commit_in_order(&self, queue: &Arc<OwnedQueue>, batch: &[Place]) {
-        let kept = queue.unsettled.lock().take_kept();
-        let progress = queue.window.commit(&kept, batch);
+    /// A batch is done with: kept until a commit, or committed with what was kept before it.
+    fn done_in_order(&self, queue: &Arc<OwnedQueue>, batch: &[Place], kept: bool) {
+        if kept {
+            queue.unsettled.lock().keep(batch);
+            return self.progress(queue, queue.window.keep(batch.len()));
+        }
+        let before = queue.unsettled.lock().take_kept();
+        let progress = queue.window.commit(&before, batch);
         if let Some(offset) = progress.commit {
             queue.unsettled.lock().settle(offset);
         }
@@ -208,13 +275,99 @@ impl Service {
     }
 }
 
-/// The messages of a batch, which know how often they have failed.
-fn messages<'a>(
-    queue: &OwnedQueue,
-    run: &'a Run,
-    batch: Range<usize>,
-) -> SmallVec<[Delivery<'a>; 2]> {
-    let unsettled = queue.unsettled.lock();
-    let messages = batch.filter_map(|index| run.messages().get(index));
-    messages.map(|message| message.after_failures(unsettled.times(message.offset()))).collect()
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::broker::group::Group;
+    use crate::clock::DrivenClock;
+    use crate::message::Message;
+    use crate::queue_id::QueueId;
+    use crate::store::{Delivery, OffsetKey};
+    use crate::sync::Arc;
+    use crate::{Broker, Mode, PushConsumer};
+    use std::time::{Duration, Instant};
+
+    struct Scene {
+        clock: DrivenClock,
+        broker: Broker,
+        group: Arc<Group>,
+        key: OffsetKey,
+        _dir: tempfile::TempDir,
+    }
+
+    /// One queue, and a group without members.
+    fn scene() -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = DrivenClock::with_steps(1_700_000_000_000, 5);
+        let builder = Broker::builder(dir.path()).segment_bytes(1 << 20).clock(&clock);
+        let broker = builder.open().unwrap();
+        broker.create_topic("t", 1).unwrap();
+        let group = broker.core().group("g").unwrap();
+        let (_, queue) = broker.core().queue(&QueueId::new("t", 0)).unwrap();
+        let key = group.key(Mode::Clustering, "a", &queue).unwrap();
+        Scene { clock, broker, group, key, _dir: dir }
+    }
+
+    impl Scene {
+        fn start(&self) -> PushConsumer {
+            let builder = self.broker.push_consumer("g").subscribe("t", "*").unwrap();
+            let builder = builder.name("a").lease_renewal(Duration::from_secs(86_400));
+            builder.start_orderly(|_: &Delivery<'_>| ()).unwrap()
+        }
+
+        fn now(&self) -> crate::clock::Moment {
+            self.broker.core().clock().moment()
+        }
+
+        fn send(&self) {
+            self.broker.producer().send(&Message::new("t", b"x")).unwrap();
+        }
+
+        #[track_caller]
+        fn wait_for(&self, what: &str, condition: impl Fn(&Broker) -> bool) {
+            let begun = Instant::now();
+            while !condition(&self.broker) {
+                assert!(begun.elapsed() < Duration::from_secs(30), "no {what}");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    // (ORD-6, REB-8)
+    #[test]
+    fn ord_6_a_queue_is_not_given_before_its_lease_is_free() {
+        let scene = scene();
+        let Scene { clock, broker, group, key, .. } = &scene;
+        let stranger = group.leases.take(*key, "stranger", scene.now()).unwrap();
+        scene.send();
+        let consumer = scene.start();
+        clock.advance(Duration::from_secs(60));
+        assert!(consumer.assignment().is_empty() && broker.stats().delivered == 0);
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(consumer.assignment(), [QueueId::new("t", 0)]);
+        scene.wait_for("delivery", |broker| broker.stats().delivered == 1);
+        assert_eq!(group.leases.fenced(stranger, || ()), None);
+    }
+
+    // (ORD-11)
+    #[test]
+    fn ord_11_without_its_lease_a_consumer_reads_nothing_until_it_is_given_the_queue_again() {
+        let scene = scene();
+        let Scene { clock, group, key, .. } = &scene;
+        let _consumer = scene.start();
+        scene.wait_for("waiting queue", |broker| broker.stats().held == 1);
+        clock.advance(Duration::from_secs(1));
+        // Expired, but nobody has looked.
+        clock.advance(Duration::from_secs(58));
+        let late = scene.now().plus(Duration::from_secs(3));
+        group.leases.take(*key, "stranger", late).expect("an expired lease");
+        scene.send();
+        scene.wait_for("lapse", |broker| broker.stats().lapsed == 1);
+        for lapses in 2..10 {
+            clock.advance(Duration::from_secs(3));
+            scene.wait_for("next try", |broker| broker.stats().lapsed == lapses);
+        }
+        assert_eq!(scene.broker.stats().delivered, 0);
+        clock.advance(Duration::from_secs(100));
+        scene.wait_for("delivery", |broker| broker.stats().delivered == 1);
+    }
 }

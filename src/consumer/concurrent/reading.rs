@@ -5,10 +5,13 @@ use super::super::owned_queue::{OwnedQueue, PullRequest, Work};
 use super::Service;
 use super::worker::Worker;
 use crate::broker::expiry::Most;
+use crate::broker::filter::Filter;
+use crate::broker::group::Owned;
 use crate::broker::hold::Waiter;
 use crate::broker::pull_stats::Count;
 use crate::broker::run::{Place, Run};
 use crate::clock::Moment;
+use crate::error::Result;
 use crate::store::{Delivery, Fetch, FetchStatus};
 use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
@@ -40,10 +43,7 @@ impl Service {
             return limit.add(1);
         }
         let index = &queue.owned.queue;
-        let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
-        let again = self.again(queue, *next);
-        let delivers = |message: &Delivery<'_>| again.delivers(message);
-        let fetch = match self.core.fetch_for(self.account(), &queue.owned, *next, most, delivers) {
+        let fetch = match self.read(queue, *next) {
             Ok(fetch) => fetch,
             Err(error) => {
                 self.core.counters.failed_reads.fetch_add(1, Ordering::Relaxed);
@@ -69,6 +69,23 @@ impl Service {
                 self.correct(request, nearest);
             }
         }
+    }
+
+    fn read(&self, queue: &OwnedQueue, next: u64) -> Result<Fetch> {
+        let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
+        let (again, owned) = (self.again(queue, next), &queue.owned);
+        let comes_again = queue.unsettled.lock().knows_any();
+        if !comes_again || self.settings.filter_retries {
+            let delivers = |message: &Delivery<'_>| again.delivers(message);
+            return self.core.fetch_for(self.account(), owned, next, most, delivers);
+        }
+        // What was delivered before in order is not filtered again (FILT-4).
+        let delivers = |message: &Delivery<'_>| {
+            let known = queue.unsettled.lock().knows(message.offset());
+            again.delivers(message) && (known || self.core.passes(&owned.filter, message))
+        };
+        let unfiltered = Owned { filter: Filter::ALL, ..owned.clone() };
+        self.core.fetch_for(self.account(), &unfiltered, next, most, delivers)
     }
 
     /// Hands what was found to the workers, and the pull request on.
