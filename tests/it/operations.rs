@@ -336,6 +336,14 @@ fn ops_7_what_operators_do_to_topics_and_groups() {
     pull.commit().unwrap();
     assert_eq!(lag("h"), 0);
     drop(pull);
+    // A stored message is given to a listener once more, which changes nothing.
+    let builder = broker.push_consumer("h").subscribe("t", "*").unwrap();
+    let consumer = builder.start(|_: &rocklet::Delivery<'_>| Err::<(), _>("planted")).unwrap();
+    let stored = broker.browse("t").unwrap().next().unwrap().unwrap();
+    let told = consumer.consume_directly(&stored.delivery()).unwrap();
+    assert_eq!(told.reason.as_deref(), Some("planted"));
+    assert_eq!((lag("h"), broker.stats().failed), (0, 0));
+    consumer.shutdown();
     broker.delete_topic("t").unwrap();
     assert_eq!(broker.group_progress("h").unwrap().queues, [], "its progress went with it");
     broker.delete_group("h").unwrap();
