@@ -9,6 +9,7 @@
 
 mod delays;
 mod ledger;
+mod retries;
 mod worker;
 
 #[path = "../support/mod.rs"]
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     if let Some(arguments) = child_arguments() {
         return match arguments.split_first() {
             Some((name, rest)) if name == delays::NAME => delays::work(rest),
+            Some((name, rest)) if name == retries::NAME => retries::work(rest),
             _ => worker::run(&arguments),
         };
     }
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         }),
         ("kill_9_with_delays_and_interval_flushes", || kill_with_delays("every")),
         ("kill_9_with_delays_and_a_flush_for_every_message", || kill_with_delays("each")),
+        ("kill_9_with_retries_and_interval_flushes", || kill_with_retries("every")),
+        ("kill_9_with_retries_and_a_flush_for_every_message", || kill_with_retries("each")),
     ])
 }
 
@@ -65,6 +69,14 @@ fn kill_with_delays(flush: &str) -> Result<(), Ignored> {
     let seed = argument("--seed").unwrap_or_else(|| RandomState::new().hash_one(0));
     println!("{rounds} rounds with delays, flushing {flush}, --seed {seed}");
     delays::kill_again_and_again(rounds, flush, &mut Random(seed));
+    Ok(())
+}
+
+fn kill_with_retries(flush: &str) -> Result<(), Ignored> {
+    let rounds = argument("--rounds").unwrap_or(IN_ALL).div_ceil(4);
+    let seed = argument("--seed").unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("{rounds} rounds with retries, flushing {flush}, --seed {seed}");
+    retries::kill_again_and_again(rounds, flush, &mut Random(seed));
     Ok(())
 }
 
