@@ -4,7 +4,9 @@
 //! the worker that is in it. Once it is given back no call is inside, and none begins.
 //!
 //! Planted bugs: broken_turn_torn, broken_turn_of_a_lost_queue
-//! Fails with: nobody gives the queue back, a call for a lost queue
+//! Fails with: nobody gives the queue back
+//! Fails with: a call for a lost queue
+//! Fails with: given back twice
 
 use super::{ORDERS, explore, race};
 use crate::consumer::schedule::turn_gate::TurnGate;
