@@ -75,7 +75,7 @@ impl Core {
             let has_expired = self.has_expired(message);
             if has_expired && !self.was_kept(account, owned, offset, message) {
                 let mut expired = expired.borrow_mut();
-                match self.expire(account, message) {
+                match self.expire(account, owned, message) {
                     Ok(kept) => expired.kept = kept.or(expired.kept.take()),
                     Err(error) => {
                         expired.failed = Some((message.offset(), error));
@@ -110,11 +110,13 @@ impl Core {
     pub(crate) fn expire(
         &self,
         account: Account<'_>,
+        owned: &Owned,
         message: &Delivery<'_>,
     ) -> Result<Option<Appended>> {
         let kept =
             account.keeps_in().map(|topic| self.keep_expired(&topic, message)).transpose()?;
         account.group.pulls.expired.add(1);
+        owned.meter.count_expired(self.clock().moment());
         Ok(kept)
     }
 

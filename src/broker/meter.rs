@@ -30,6 +30,8 @@ pub struct Rates {
     pub failed_messages: u64,
     /// How many of them were sent back: stored for another delivery, or as dead letters (OPS-10).
     pub sent_back: u64,
+    /// How many were passed by because their [time](crate::Message::time_to_live) was over.
+    pub expired: u64,
     /// What a call of a listener took on average.
     pub consume_time: Duration,
 }
@@ -72,6 +74,7 @@ pub(crate) struct Meter {
     consumed: AtomicU64,
     failed: AtomicU64,
     sent_back: AtomicU64,
+    expired: AtomicU64,
     consume_nanos: AtomicU64,
     start: Moment,
     /// When the next sample is due, in nanoseconds after the start: a hint, for who counts.
@@ -90,6 +93,7 @@ struct Totals {
     consumed: u64,
     failed: u64,
     sent_back: u64,
+    expired: u64,
     consume_nanos: u64,
 }
 
@@ -105,6 +109,7 @@ impl Meter {
             consumed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             sent_back: AtomicU64::new(0),
+            expired: AtomicU64::new(0),
             consume_nanos: AtomicU64::new(0),
             start,
             due: AtomicU64::new(nanos(samples.due().since(start))),
@@ -138,6 +143,12 @@ impl Meter {
         add(&self.sent_back, 1);
     }
 
+    /// Counts a message that nobody got in time.
+    pub(crate) fn count_expired(&self, now: Moment) {
+        self.sample(now);
+        add(&self.expired, 1);
+    }
+
     /// What happened within `window`, up to the last sample before `now`.
     pub(crate) fn rates(&self, window: Window, now: Moment) -> Rates {
         self.sample(now);
@@ -158,6 +169,7 @@ impl Meter {
             failed: rate(|totals| totals.failed),
             failed_messages: sum(|totals| totals.failed),
             sent_back: sum(|totals| totals.sent_back),
+            expired: sum(|totals| totals.expired),
             consume_time: average(|totals| totals.consume_nanos, |totals| totals.calls),
         }
     }
@@ -194,6 +206,7 @@ impl Meter {
             consumed: read(&self.consumed),
             failed: read(&self.failed),
             sent_back: read(&self.sent_back),
+            expired: read(&self.expired),
             consume_nanos: read(&self.consume_nanos),
         }
     }
@@ -225,6 +238,7 @@ mod tests {
             meter.count_call(9, 1, Duration::from_millis(4), moment());
             meter.count_call(10, 0, Duration::from_millis(2), moment());
             meter.count_sent_back(moment());
+            meter.count_expired(moment());
         }
         // What ended in the very moment of the last sample is not in it.
         let expected = Rates {
@@ -236,6 +250,7 @@ mod tests {
             failed: 59.0 / 60.0,
             failed_messages: 59,
             sent_back: 59,
+            expired: 59,
             consume_time: Duration::from_millis(3),
         };
         assert_eq!(meter.rates(Window::Minute, moment()), expected);

@@ -3,7 +3,7 @@
 use crate::support::*;
 use rocklet::{
     BackOff, Broker, DrivenClock, Error, GroupSettings, Message, Mode, Permission, PullStatus,
-    TopicConfig,
+    TopicConfig, Window,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -78,6 +78,9 @@ fn a_message_is_delivered_until_its_time_is_over_and_not_from_then_on() {
     let expired = |group| broker.pull_stats(group).unwrap().expired;
     assert_eq!(["early", "late", "push", "r"].map(expired), [0, 3, 3, 0]);
     assert_eq!(broker.stats().pulls.expired, 6);
+    clock.advance(Duration::from_secs(60));
+    let rates = broker.group_rates("late", Window::Minute).unwrap();
+    assert_eq!(rates["t"].expired, 3, "and by topic");
 }
 
 #[test]
@@ -197,6 +200,24 @@ fn an_expired_message_is_kept_in_the_topic_that_a_group_names_for_it() {
     assert_eq!(settings.expired_topic(), Some("over"));
     let refused = broker.create_group("g", GroupSettings::new().expired_to("%DLQ%g"));
     assert!(matches!(refused, Err(Error::Name { .. })));
+}
+
+#[test]
+fn the_largest_message_can_be_kept() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    broker.create_group("g", GroupSettings::new().expired_to("over")).unwrap();
+    let fill = "p".repeat(32_700);
+    let of = |bytes: usize| {
+        let message = Message::new("t", vec![7; bytes]).property("p", &*fill);
+        broker.producer().send(&message.time_to_live(SECOND))
+    };
+    let largest = (0..1 << 20).rev().step_by(100).find(|bytes| of(*bytes).is_ok()).unwrap();
+    assert!(largest > 900_000, "{largest}");
+    clock.advance(SECOND);
+    assert_eq!(polled(broker, "g").len(), 0);
+    let kept = broker.browse("over").unwrap().next().unwrap().unwrap();
+    assert_eq!(kept.delivery().body().len(), largest);
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl Service {
     /// The time of a message was over before its turn came.
     pub(super) fn expired(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
-        let kept = self.core.expire(self.account(), delivery);
+        let kept = self.core.expire(self.account(), &queue.owned, delivery);
         match kept.and_then(|kept| kept.map_or(Ok(()), |kept| self.core.make_durable(&kept))) {
             Ok(()) => self.progress(queue, queue.window.finish(offset, delivery.body().len())),
             Err(error) => {
