@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet, Sleep, Sync};
-use Work::{Append, Durable, Listen, Read, Relay, Send, SendHeard};
+use Contender::{Alone, Channel, Memory, Park, Peer, Rocklet, Sleep, Sync, Wait};
+use Work::{Append, Delay, Durable, Listen, Read, Relay, Send, SendHeard};
 
 /// Bytes that the log of one run takes up, at most.
 const VOLUME: u64 = 512 << 20;
@@ -16,6 +16,8 @@ const GRAIN: u64 = 2048;
 const SYNCS: u64 = 2048;
 /// Messages a second where the pace is given.
 pub(crate) const PACE: u64 = 20_000;
+/// Delayed messages that are due in a second.
+pub(crate) const DUE: u64 = 1000;
 /// Consumers of one thread each where listeners are slow, and how long each call takes them.
 pub(crate) const LISTENERS: u16 = 4;
 pub(crate) const SLOW: Duration = Duration::from_millis(5);
@@ -38,6 +40,9 @@ pub(crate) enum Work {
     Send,
     /// The same with a consumer that falls asleep in between: and how long until it has it?
     SendHeard,
+    /// Messages are sent before the first is due, then [`DUE`] of them a second: how long after its
+    /// due time does a consumer have each?
+    Delay,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +58,8 @@ pub(crate) enum Contender {
     Memory,
     /// A thread that waits in `park`.
     Park,
+    /// A thread that waits until each message is due.
+    Wait,
     /// As many threads that sleep as there are slow listeners.
     Sleep,
     /// A write and a sync for each message, into blocks that are there.
@@ -99,6 +106,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.push(Case { queues: LISTENERS, ..Case::new(Listen, 256, &[Sleep]) });
     cases.push(Case::new(Send, 256, &[Memory]));
     cases.push(Case::new(SendHeard, 256, &[Channel, Park]));
+    cases.push(Case::new(Delay, 256, &[Wait]));
     cases
 }
 
@@ -127,6 +135,7 @@ impl Case {
             // A second or two, and not much less: the last listener ends alone.
             Listen => (1600 / divisor).max(400),
             Send | SendHeard => 3 * PACE / divisor,
+            Delay => (4 * DUE / divisor).max(500),
         }
     }
 
@@ -143,7 +152,7 @@ impl Case {
     pub(crate) fn units(&self) -> &'static [&'static str] {
         match self.work {
             Append | Durable | Read | Relay | Listen => &["msg/s"],
-            Send => &TIMES[..3],
+            Send | Delay => &TIMES[..3],
             SendHeard => TIMES,
         }
     }
@@ -163,6 +172,7 @@ impl fmt::Display for Case {
             Listen => write!(f, "listeners of 5 ms {size} B, 1P+{LISTENERS}C")?,
             Send => write!(f, "send latency {size} B, {PACE}/s")?,
             SendHeard => write!(f, "send latency {size} B, {PACE}/s, 1C")?,
+            Delay => write!(f, "lateness of delayed messages {size} B, {DUE}/s, 1C")?,
         }
         match (self.queues, self.batch) {
             (1, 1) => Ok(()),
@@ -184,6 +194,7 @@ impl fmt::Display for Contender {
             Channel => "crossbeam-channel (memory)",
             Memory => "limit: clock and memcpy",
             Park => "limit: park and unpark",
+            Wait => "limit: a timed wait",
             Sleep => "limit: threads that sleep",
             Sync => "one thread: write + fdatasync",
         })

@@ -93,6 +93,8 @@ fn measure<'a>(
                 (_, Work::Relay) => workloads::relay(case, messages, dir.path()),
                 (_, Work::Listen) => workloads::listen_slowly(case, messages, dir.path()),
                 (_, Work::Send) => workloads::send(case, messages, dir.path()),
+                (Contender::Wait, _) => reference::wait_for_each(messages),
+                (_, Work::Delay) => workloads::delay(case, messages, dir.path()),
                 (_, Work::SendHeard) => workloads::send_heard(case, messages, dir.path()),
             }
         };

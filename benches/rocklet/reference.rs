@@ -12,7 +12,7 @@ use crossbeam::channel;
 use hdrhistogram::Histogram;
 
 use crate::Fallible;
-use crate::cases::{Case, LISTENERS, PACE, SLOW};
+use crate::cases::{Case, DUE, LISTENERS, PACE, SLOW};
 use crate::payload::{Check, Payload};
 
 /// Messages in the channel: the producer seldom waits, and they stay in the cache.
@@ -123,16 +123,41 @@ pub(crate) fn pace_park(messages: u64) -> Fallible<Vec<f64>> {
     Ok([sends, arrivals.percentiles()].concat())
 }
 
+/// The least that waiting for a time can be.
+pub(crate) fn wait_for_each(messages: u64) -> Fallible<Vec<f64>> {
+    let (pace, arrivals) = (Pace::of_delays(), Arrivals::new()?);
+    for sequence in 0..messages {
+        let mut wait = pace.until(sequence);
+        while !wait.is_zero() {
+            thread::park_timeout(wait);
+            wait = pace.until(sequence);
+        }
+        arrivals.see(&pace, sequence);
+    }
+    Ok(arrivals.percentiles())
+}
+
 /// When each message is due. Times count from there, not from when a late sender came to it, so
 /// that a stall counts for every message that it holds up.
 #[derive(Clone, Copy)]
 pub(crate) struct Pace {
     first: Instant,
+    a_second: u64,
 }
 
 impl Pace {
     pub(crate) fn new() -> Self {
-        Self { first: Instant::now() + Duration::from_millis(50) }
+        Self { first: Instant::now() + Duration::from_millis(50), a_second: PACE }
+    }
+
+    /// For messages that are all sent before the first is due.
+    pub(crate) fn of_delays() -> Self {
+        Self { first: Instant::now() + Duration::from_millis(500), a_second: DUE }
+    }
+
+    /// How long it is until a message is due.
+    pub(crate) fn until(&self, sequence: u64) -> Duration {
+        self.due(sequence).saturating_duration_since(Instant::now())
     }
 
     /// Percentiles of how long after its due time each `send` returned.
@@ -153,7 +178,7 @@ impl Pace {
     }
 
     fn due(&self, sequence: u64) -> Instant {
-        self.first + Duration::from_nanos(sequence * 1_000_000_000 / PACE)
+        self.first + Duration::from_nanos(sequence * 1_000_000_000 / self.a_second)
     }
 }
 

@@ -133,6 +133,29 @@ pub(crate) fn send_heard(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec
     Ok([sends, arrivals.percentiles()].concat())
 }
 
+/// How long after its due time the consumer had each delayed message.
+pub(crate) fn delay(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64>> {
+    let broker = open(case, dir)?;
+    let heard = Arc::new((Check::new(case.size, 1), Arrivals::new()?, OnceLock::new()));
+    let listener = Arc::clone(&heard);
+    let consumer = listen(&broker, move |delivery| {
+        let (check, arrivals, pace) = &*listener;
+        arrivals.see(pace.get_or_init(Pace::of_delays), check.see(delivery.body()));
+    })?;
+    let (check, arrivals, pace) = &*heard;
+    let (pace, producer) = (pace.get_or_init(Pace::of_delays), broker.producer());
+    let mut payload = Payload::new(case.size);
+    for sequence in 0..messages {
+        let message = message(payload.stamp(0, sequence), 0);
+        producer.send(&message.delay(pace.until(sequence)))?;
+    }
+    until_committed(messages, &broker)?;
+    consumer.shutdown();
+    check.finish(messages)?;
+    broker.close()?;
+    Ok(arrivals.percentiles())
+}
+
 fn open(case: &Case, dir: &Path) -> Fallible<Broker> {
     let mut builder = Broker::builder(dir.join("rocklet"));
     if case.work == Work::Durable {

@@ -7,17 +7,18 @@
 use super::Store;
 use super::checkpoint::Checkpoint;
 use super::consume_queue::Entry;
-use super::delay_table::DelayTable;
+use super::delay_table::{DelayTable, KnownDelays};
 use super::files::{HEAD, corrupt};
 use super::flushed_mark::FlushedMark;
 use super::follow::{Follower, Key};
 use super::groups::Groups;
 use super::index_arena;
-use super::log_file::{LogFile, file_name};
+use super::log_file::{LogFile, file_name, file_of};
 use super::offsets::{OffsetKey, Offsets};
 use super::record::{ALIGN, CONTINUED, CONTINUES, Kind, Record, u64_at};
 use super::recover::{NEXT_BASE, NEXT_BASE_KIND};
 use super::scan::{Behind, End, RawFile, behind, find};
+use super::schedule::DueAt;
 use super::slots::Slots;
 use super::topics::Topics;
 use crate::error::{Error, Result};
@@ -281,6 +282,18 @@ impl Check<'_> {
         }
     }
 
+    /// Each message that waits must be there, and be due when the table says.
+    fn delays(&mut self, follower: &Follower, known: &KnownDelays) {
+        for (position, word) in known.waiting().filter(|(at, _)| *at < follower.position()) {
+            let file = file_of(follower.log_files(), position);
+            let record = file.and_then(|file| file.record(position).ok());
+            let due = record.filter(|record| record.kind() == Kind::Delayed);
+            if due.and_then(|record| record.due()).map(DueAt::word) != Some(word) {
+                self.fault("meta/delays", position, "it names a message that does not wait there");
+            }
+        }
+    }
+
     fn metadata(&mut self, follower: &Follower) -> Result<()> {
         let (storage, store_id) = (&**self.storage, follower.store_id());
         self.note(Groups::read(storage, store_id))?;
@@ -302,6 +315,8 @@ impl Check<'_> {
         let needed = checkpoint.as_ref().map_or(0, |known| known.delays_as_of);
         if !delays.fits(needed, u64::MAX) {
             self.fault("meta/delays", 0, "it lacks what the checkpoint says");
+        } else if needed > 0 {
+            self.delays(follower, &delays);
         }
         let flushed = self.note(FlushedMark::read(storage, store_id))?.unwrap_or(0);
         let known_end = checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed);

@@ -193,7 +193,8 @@ impl Store {
             bounds,
         };
         checkpoint.save(&*self.storage, self.store_id)?;
-        reserve::refill(&*self.storage, &mut last.reserved, checkpoint.bytes());
+        let needed = checkpoint.bytes() + last.delays.needs();
+        reserve::refill(&*self.storage, &mut last.reserved, needed);
         (last.position, last.min_position) = (position, min_position);
         self.free_doomed(position);
         Ok(())

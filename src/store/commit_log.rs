@@ -174,7 +174,7 @@ impl CommitLog {
     ///
     /// # Errors
     /// `Corrupt` at one that cannot be read.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &self,
         range: Range<u64>,
         mut visit: impl FnMut(&Record<'_>) -> bool,

@@ -16,6 +16,8 @@ use crate::sync::Arc;
 const FILE: &str = "meta/delays";
 const KIND: [u8; 4] = *b"dely";
 const PAIR: usize = 16;
+/// Changes that await a checkpoint before one is written for their sake.
+pub(super) const MOST_UNSAVED: usize = 1 << 16;
 /// A table that is smaller is not rewritten for its size.
 const SMALL: u64 = 256 << 10;
 
@@ -28,6 +30,8 @@ pub(super) struct DelayTable {
     as_of: u64,
     /// Where its sound entries end; 0 if it is to be written anew.
     end: u64,
+    /// It is not rewritten for its size before that is as large: there was no room for it.
+    too_small: u64,
 }
 
 /// What is to be saved with a checkpoint.
@@ -68,7 +72,7 @@ impl DelayTable {
     /// Goes on with a table that was read; one that is not to be trusted is written anew.
     pub(super) fn new(known: &KnownDelays, trusted: bool) -> Self {
         let (as_of, end) = if trusted { (known.as_of, known.end) } else { (0, 0) };
-        Self { table: None, as_of, end }
+        Self { table: None, as_of, end, too_small: 0 }
     }
 
     /// Up to where it goes in the log: 0 if it does not exist.
@@ -76,10 +80,15 @@ impl DelayTable {
         self.as_of
     }
 
+    /// Bytes that an entry may take for which there has to be room on a full disk.
+    pub(super) fn needs(&self) -> u64 {
+        if self.as_of > 0 { (HEAD + MOST_UNSAVED * PAIR) as u64 } else { 0 }
+    }
+
     /// What is to be saved of a schedule.
     pub(super) fn saving(&self, schedule: &Schedule) -> Saving {
         let live = (HEAD + schedule.len() * PAIR) as u64;
-        let whole = self.end == 0 || self.end > SMALL.max(2 * live);
+        let whole = self.end == 0 || self.end > SMALL.max(2 * live).max(self.too_small);
         let changes = schedule.unsaved().len();
         let count = if whole { schedule.len() } else { changes };
         // Room for the position in front, and no copies: they may be millions.
@@ -123,7 +132,12 @@ impl DelayTable {
             }
         };
         if saving.whole {
-            table.rewrite(&[saving.content])?;
+            let rewritten = table.rewrite(&[saving.content]);
+            if matches!(rewritten, Err(Error::DiskFull { .. })) {
+                // The next save adds what has changed.
+                self.too_small = 2 * self.end;
+            }
+            rewritten?;
         } else {
             table.append_durably(&saving.content)?;
         }

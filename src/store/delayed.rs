@@ -19,6 +19,7 @@ use super::topic::Topic;
 use crate::clock::Moment;
 use crate::delay::Due;
 use crate::error::Result;
+use crate::names::RETRY_PREFIX;
 use crate::properties::{DELAY, DUE, FIRST_ID, Properties, encode};
 use crate::sync::Alarm;
 use std::time::Duration;
@@ -209,11 +210,15 @@ impl Store {
             return None;
         }
         // Carried forward, if at all: its id is told by the record alone.
-        let tickets: Vec<Ticket> = self.delays.lock().all().collect();
-        let first = |ticket: &Ticket| {
-            self.with_record(ticket.position, |record| record.first_position()) == Some(position)
+        let behind = |ticket: &Ticket| ticket.position > position;
+        let tickets: Vec<Ticket> = self.delays.lock().all().filter(behind).collect();
+        let tells = |record: &Record<'_>| {
+            // What waits to be tried again is a copy of a message that came.
+            let again = record.topic().starts_with(RETRY_PREFIX.as_bytes());
+            !again && record.first_position() == position
         };
-        tickets.into_iter().find(|ticket| ticket.position > position && first(ticket))
+        let found = |ticket: &Ticket| self.with_record(ticket.position, tells) == Some(true);
+        tickets.into_iter().find(found)
     }
 
     /// After the clock was set back while nobody was looking, no duration is to last longer than it

@@ -4,7 +4,7 @@
 //! that the message waits still: so nobody else can end the same wait, and a checkpoint, which takes
 //! its position under the same lock, sees both the record and what it has done, or neither.
 
-use super::delay_table::KnownDelays;
+use super::delay_table::{KnownDelays, MOST_UNSAVED};
 use super::schedule::{DueAt, LATEST_MS, Now, Schedule, Ticket};
 use super::tail::{Appended, Refusal};
 use crate::clock::Clock;
@@ -13,8 +13,6 @@ use crate::sync::{Alarm, Mutex, MutexGuard, Rank};
 
 /// Clocks that differ by no more are taken to go together.
 const TOLERANCE_MS: i64 = 10;
-/// Changes that await a checkpoint before one is written for their sake.
-const MOST_UNSAVED: usize = 1 << 16;
 
 /// The messages that wait to be due.
 #[derive(Debug)]
