@@ -134,6 +134,22 @@ impl Store {
         Ok(())
     }
 
+    /// How many bytes below each of these positions, which ascend, are of messages that wait.
+    pub(super) fn waiting_below(&self, ends: &[u64]) -> Vec<u64> {
+        let (mut all, last) = (vec![0; ends.len()], ends.last().copied().unwrap_or(0));
+        let below = |ticket: &Ticket| ticket.position < last;
+        let tickets: Vec<Ticket> = self.delays.lock().all().filter(below).collect();
+        for Ticket { position, .. } in tickets {
+            let length = self.with_record(position, |record| record.length() as u64);
+            all[ends.partition_point(|end| *end <= position)] += length.unwrap_or(0);
+        }
+        let sums = all.iter().scan(0, |sum, bytes| {
+            *sum += bytes;
+            Some(*sum)
+        });
+        sums.collect()
+    }
+
     /// What is due now, or when something will be.
     pub(crate) fn next_due(&self) -> Next {
         let now = self.delays.now(&self.clock);

@@ -207,10 +207,12 @@ impl Store {
         // Noted first: a commit that comes meanwhile rings.
         self.retaining.waits.store(wanted > 0, Ordering::Relaxed);
         let kept_from = if wanted > 0 { self.unconsumed_from() } else { 0 };
-        let count = full[..wanted].iter().take_while(|file| file.end <= kept_from).count();
-        let waits = count < wanted;
+        let allowed = full[..wanted].iter().take_while(|file| file.end <= kept_from).count();
+        let waits = allowed < wanted;
         self.retaining.waits.store(waits, Ordering::Relaxed);
-        let next = rules.age.zip(full.get(count)).filter(|_| !waits);
+        let count = self.worth_dropping(&full[..allowed]).max().unwrap_or(0);
+        // Otherwise the next file that gets full, or a commit, has it looked at again.
+        let next = rules.age.zip(full.get(count)).filter(|_| count == wanted);
         let next = next.map(|(age, file)| now.plus(age.saturating_sub(state.age(file))));
         if let Some(last) = full[..count].last() {
             let disposal = if pressing > 0 { Disposal::Return } else { Disposal::Reuse };
@@ -241,6 +243,17 @@ impl Store {
         full.collect()
     }
 
+    /// How many of the oldest files may go at once: so many that no more than half of them would have
+    /// to be carried forward. Otherwise a log of messages that wait would be written again and again.
+    fn worth_dropping(&self, full: &[Full]) -> impl Iterator<Item = usize> + use<> {
+        let ends: Vec<u64> = full.iter().map(|file| file.end).collect();
+        let carried = self.waiting_below(&ends);
+        let first = full.first().map_or(0, |file| file.base);
+        let bytes = ends.into_iter().map(move |end| end - first);
+        let fits = bytes.zip(carried).map(|(bytes, carried)| 2 * carried <= bytes);
+        (1..).zip(fits).filter_map(|(count, fits)| fits.then_some(count))
+    }
+
     /// Bytes that must go for no more than `percent` of the file system to be in use. What
     /// deliveries hold returns by itself.
     fn disk_excess(&self, percent: u8) -> Result<u64> {
@@ -263,8 +276,10 @@ impl Store {
         {
             return Ok(None);
         }
-        let oldest = self.log.files().first().map_or(0, |file| file.end());
-        let (count, gone) = self.drop_front(state, oldest, disposal)?;
+        let full = self.full_files(&state.ages);
+        let least = self.worth_dropping(&full).min().unwrap_or(0);
+        let Some(last) = full[..least].last() else { return Ok(Some((0, Gone::default()))) };
+        let (count, gone) = self.drop_front(state, last.end, disposal)?;
         self.retaining.dropped_at_limit.fetch_add(count as u64, Ordering::Relaxed);
         Ok(Some((count, gone)))
     }

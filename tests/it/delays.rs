@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    Broker, DelayLevels, DrivenClock, Error, Message, Permission, Receipt, Recovery, Retention,
-    TopicConfig,
+    AtLimit, Broker, DelayLevels, DrivenClock, Error, Message, Permission, Receipt, Recovery,
+    Retention, TopicConfig,
 };
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -429,4 +429,33 @@ fn b_137_what_waits_outlives_the_files_of_the_log() {
     let found: Vec<_> = scene.broker.browse("t").unwrap().collect();
     assert_eq!(found[0].as_ref().unwrap().delivery().id(), ids[0]);
     assert!(scene.broker.verify().unwrap().is_sound());
+}
+
+#[test]
+fn b_137_a_log_full_of_what_waits_refuses_more_and_loses_nothing() {
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
+    let builder = Broker::builder(dir.path()).segment_bytes(SEGMENT).clock(&clock);
+    let builder = builder.max_log_bytes(6 * SEGMENT).at_limit(AtLimit::DropOldest);
+    let broker = builder.retention(Retention::none().log_bytes(4 * SEGMENT)).open().unwrap();
+    broker.create_topic("t", 1).unwrap();
+    let scene = Timed { broker, dir, clock };
+    let mut sent = 0;
+    let error = loop {
+        let mut body = body(sent);
+        body.resize(10_000, 0);
+        let message = Message::new("t", body).delay(HOUR);
+        match scene.broker.producer().send(&message) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+        // Retention has its say, and would write the same messages for ever.
+        scene.advance(SECOND);
+    };
+    assert!(matches!(error, Error::LogFull { .. }), "{error}");
+    assert!((30..40).contains(&sent), "{sent}");
+    assert_eq!(scene.waiting() as u32, sent);
+    let end = scene.broker.stats().log_end;
+    scene.advance(10 * SECOND);
+    assert_eq!(scene.broker.stats().log_end, end, "written again for nothing");
+    assert!(end < 8 * SEGMENT, "{end}");
 }
