@@ -476,6 +476,22 @@ fn ord_17_a_suspended_queue_changes_hands_at_once() {
 }
 
 #[test]
+fn a_suspended_queue_that_is_given_up_leaves_nothing_in_the_timer() {
+    let (scene, _clock) = driven();
+    fill(&scene.broker, "t", 0, 0..1);
+    let used = Arc::new(());
+    let user = used.clone();
+    let filter = Filter::predicate(move |_| Arc::strong_count(&user) > 0);
+    let builder = scene.broker.push_consumer("g").subscribe("t", filter).unwrap();
+    let builder = builder.suspend_time(Duration::from_secs(30));
+    let consumer = builder.start_orderly(|_: &Delivery<'_>| Err("never")).unwrap();
+    wait_for("the suspension", || scene.broker.stats().suspended == 1);
+    consumer.shutdown();
+    // The time stands still.
+    wait_for("the end of the predicate", || Arc::strong_count(&used) == 1);
+}
+
+#[test]
 fn b_097_revoking_a_queue_a_hundred_times_leaves_no_loop_behind() {
     let scene = scene();
     scene.broker.create_topic("t", 3).unwrap();

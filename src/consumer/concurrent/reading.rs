@@ -190,12 +190,13 @@ impl Service {
         self.group.pulls.failed.add(1);
     }
 
-    pub(super) fn pull_later(&self, delay: Duration, request: PullRequest) {
-        request.queue.reads.hold();
-        let service = self.myself.clone();
+    /// Has the request come again after a while, if the queue is still owned then.
+    pub(super) fn pull_later(&self, delay: Duration, PullRequest { queue, next }: PullRequest) {
+        queue.reads.hold();
+        let (service, queue) = (self.myself.clone(), queue.myself.clone());
         self.core.timer.after(delay, move || {
-            if let Some(service) = service.upgrade() {
-                service.read_on(request);
+            if let (Some(service), Some(queue)) = (service.upgrade(), queue.upgrade()) {
+                service.read_on(PullRequest { queue, next });
             }
         });
     }
