@@ -114,7 +114,12 @@ impl Group {
             Mode::Clustering => (self.number, start),
             Mode::Broadcasting => (self.instance(name)?, start.of_an_instance()),
         };
-        let start = if self.has_consumed(number) { Start::First } else { start };
+        let is_new = !self.has_consumed(number);
+        if is_new && wants.mode == Mode::Clustering {
+            // An earlier group of the name may have left dead letters.
+            self.note_move()?;
+        }
+        let start = if is_new { start } else { Start::First };
         self.store_start(wants, number, start)
     }
 

@@ -447,6 +447,7 @@ mod tests {
         assert_eq!(queue.low(), 5);
     }
 
+    // What nobody has claimed is left alone (CONC-2).
     #[test]
     fn a_revoked_queue_finishes_what_is_claimed_and_what_lies_before_it() {
         let queue = ProcessQueue::new(0);

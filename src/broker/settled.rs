@@ -47,15 +47,18 @@ impl Core {
         // What comes later is new to the group. What was before it was moved is to come again.
         let first = queue.entry(next.max(queue.min()))?;
         let from = first.position.max(group.moved_at());
-        let (retries, dead) = (retry_topic(&group.name), dead_letter_topic(&group.name));
+        let topics = [retry_topic(&group.name), dead_letter_topic(&group.name)];
+        let topics = topics.map(|name| self.store.topics.get(&name));
         let mut settled = Settled::default();
-        // First those that wait: whichever falls due meanwhile is then found in its queue.
-        self.store.visit_delayed(from, |record| {
-            if record.topic() == retries.as_bytes() {
-                settled.note(record);
-            }
-        });
-        for topic in [retries, dead].iter().filter_map(|name| self.store.topics.get(name)) {
+        if let [Some(retries), _] = &topics {
+            // First those that wait: whichever falls due meanwhile is then found in its queue.
+            self.store.visit_delayed(from, |record| {
+                if record.incarnation() == retries.incarnation {
+                    settled.note(record);
+                }
+            });
+        }
+        for topic in topics.iter().flatten() {
             for queue in &topic.queues {
                 self.store.visit_from(queue, from, |record| settled.note(record));
             }

@@ -514,6 +514,15 @@ fn model_17_the_topics_of_a_group_are_not_the_users_but_may_be_looked_at() {
     assert_eq!(broker.dead_letters("g").unwrap().count().unwrap(), 5);
     let error = broker.dead_letters("g").unwrap().redrive_all().unwrap_err();
     assert!(matches!(error, Error::NoSuchGroup { .. }), "{error}");
+    // A new group of the name begins anew, whatever the old one gave up on.
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let _consumer = consume(broker, move |delivery| {
+        noted.note(number(delivery));
+        Outcome::Success
+    });
+    wait_for("commit of all", || committed(broker, "g", "t") == 5);
+    seen.assert_each_once(0..5);
 }
 
 /// A strategy that knows the queues of its topics by name deals out these alone.
