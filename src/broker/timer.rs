@@ -88,6 +88,12 @@ impl Timer {
         }
     }
 
+    /// How many actions are pending.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn len(&self) -> usize {
+        self.state.lock().pending.len()
+    }
+
     /// Rings when the next action is another one than the last step said.
     pub(crate) fn alarm(&self) -> &Alarm {
         &self.alarm

@@ -6,6 +6,25 @@ use std::time::Duration;
 
 /// Sees every batch before and after the listener does, on the listener's thread, with no lock held.
 /// A panic in a hook is contained and counted in [`Stats`](crate::Stats::panicked_hooks).
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let broker = rocklet::Broker::open(dir.path())?;
+/// use rocklet::{Batch, ConsumeHook, Consumed};
+///
+/// #[derive(Debug)]
+/// struct Trace;
+///
+/// impl ConsumeHook for Trace {
+///     fn after(&self, batch: &Batch<'_>, consumed: &Consumed) {
+///         println!("{}: {:?} in {:?}", batch.queue_id(), consumed.return_type, consumed.elapsed);
+///     }
+/// }
+///
+/// let builder = broker.push_consumer("audit").subscribe("orders", "*")?;
+/// let consumer = builder.hook(Trace).start(|_| ())?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub trait ConsumeHook: Send + Sync + fmt::Debug {
     /// Is called before the listener.
     fn before(&self, batch: &Batch<'_>) {

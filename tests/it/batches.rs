@@ -74,6 +74,34 @@ fn batches_of_a_run_are_consumed_by_all_workers_at_the_same_time() {
     seen.assert_each_once(0..32);
 }
 
+// (CONC-2)
+#[test]
+fn conc_2_what_nobody_has_begun_of_a_revoked_queue_is_left_to_its_next_owner() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..100);
+    let (first, second, door) = (Seen::default(), Seen::default(), Door::default());
+    let (noted, inside) = (first.clone(), door.clone());
+    let builder = scene.broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let builder = builder.threads(1).listener_batch(10);
+    let listener = move |batch: &Batch<'_>| {
+        inside.pass();
+        batch.iter().for_each(|delivery| noted.note(number(&delivery)));
+    };
+    let leaving = builder.clone().start_batch(listener).unwrap();
+    wait_for("a batch", || door.waiting() == 1);
+    leaving.shutdown_within(Duration::ZERO).unwrap_err();
+    door.open();
+    let noted = second.clone();
+    let next = move |batch: &Batch<'_>| {
+        batch.iter().for_each(|delivery| noted.note(number(&delivery)));
+    };
+    let _next = builder.start_batch(next).unwrap();
+    wait_for("commit of all", || committed(&scene.broker, "g", "t") == 100);
+    first.assert_each_once(0..10);
+    second.assert_each_once(10..100);
+}
+
 // (CONC-4, CONC-8, CONC-9)
 #[test]
 fn conc_8_what_is_acknowledged_is_done_with_and_the_rest_is_failed() {

@@ -62,3 +62,52 @@ impl Service {
         self.fail(&queue, &run, part, &failure);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::broker::Broker;
+    use crate::clock::DrivenClock;
+    use crate::message::Message;
+    use crate::store::Delivery;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// What is pending in the timer is the appointments of this consumer alone.
+    #[test]
+    fn a_worker_that_is_idle_or_gone_has_no_appointment() {
+        let clock = DrivenClock::new(0);
+        let dir = tempfile::tempdir().unwrap();
+        let broker = Broker::builder(dir.path()).segment_bytes(1 << 20).clock(&clock);
+        let broker = broker.open().unwrap();
+        let pending = || broker.core().timer.len();
+        let (done, calls) = mpsc::channel();
+        let builder = broker.push_consumer("g").subscribe("t", "*").unwrap().threads(1);
+        let limit = Duration::from_secs(60);
+        let listener = move |delivery: &Delivery<'_>| done.send(delivery.offset());
+        let consumer = builder.consume_timeout(limit).start(listener).unwrap();
+        let send = || drop(broker.producer().send(&Message::new("t", b"x")).unwrap());
+        assert_eq!(pending(), 0);
+        for _ in 0..20 {
+            send();
+            calls.recv_timeout(Duration::from_secs(30)).unwrap();
+            assert_eq!(pending(), 1, "one for all calls");
+        }
+        let wait_until = |what: &str, condition: &dyn Fn() -> bool| {
+            let begun = std::time::Instant::now();
+            while !condition() {
+                assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+                std::thread::yield_now();
+            }
+        };
+        wait_until("the last call ends", &|| broker.stats().delivered == 20);
+        // The one that was made is kept, and no other is made: nobody is inside.
+        clock.advance(limit);
+        wait_until("it is kept", &|| pending() == 0);
+        send();
+        calls.recv_timeout(Duration::from_secs(30)).unwrap();
+        assert_eq!(pending(), 1);
+        consumer.shutdown();
+        assert_eq!(pending(), 0, "a worker that ends cancels it");
+        assert_eq!(broker.stats().timed_out, 0);
+    }
+}
