@@ -35,7 +35,9 @@ fn cli_13_the_number_of_threads_is_changed_and_read_while_it_runs() {
     assert!(consumer.add_threads(isize::MAX).is_err());
     assert_eq!(consumer.threads(), 3, "a refused change changes nothing");
     consumer.shutdown();
-    assert_eq!((consumer.threads(), threads("rocklet-count")), (0, 0));
+    assert_eq!(consumer.threads(), 0);
+    // The system lists a thread for a moment after it was joined.
+    runs(0);
     assert!(matches!(consumer.add_threads(1), Err(Error::State { .. })));
 }
 
@@ -70,7 +72,7 @@ fn cli_13_threads_come_and_go_without_a_message_lost_or_repeated() {
     wait_for("four threads", || threads("rocklet-storm") == 4);
     consumer.shutdown();
     seen.assert_each_once(0..20_000);
-    assert_eq!(threads("rocklet-storm"), 0);
+    wait_for("no threads", || threads("rocklet-storm") == 0);
 }
 
 /// What the pool can do is what it says: as many are inside at once, and never more.
@@ -127,5 +129,5 @@ fn a_listener_may_change_the_number_of_its_own_threads() {
     send(&scene.broker.producer(), "t", 100..400);
     wait_for("commit of all", || committed(&scene.broker, "g", "t") == 400);
     consumer.shutdown();
-    assert_eq!(threads("rocklet-own"), 0);
+    wait_for("no threads", || threads("rocklet-own") == 0);
 }

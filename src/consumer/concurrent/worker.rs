@@ -85,10 +85,10 @@ mod tests {
         let limit = Duration::from_secs(60);
         let listener = move |delivery: &Delivery<'_>| done.send(delivery.offset());
         let consumer = builder.consume_timeout(limit).start(listener).unwrap();
-        let send = || drop(broker.producer().send(&Message::new("t", b"x")).unwrap());
+        let send = || broker.producer().send(&Message::new("t", b"x")).unwrap();
         assert_eq!(pending(), 0);
         for _ in 0..20 {
-            send();
+            let _ = send();
             calls.recv_timeout(Duration::from_secs(30)).unwrap();
             assert_eq!(pending(), 1, "one for all calls");
         }
@@ -103,7 +103,7 @@ mod tests {
         // The one that was made is kept, and no other is made: nobody is inside.
         clock.advance(limit);
         wait_until("it is kept", &|| pending() == 0);
-        send();
+        let _ = send();
         calls.recv_timeout(Duration::from_secs(30)).unwrap();
         assert_eq!(pending(), 1);
         consumer.shutdown();
