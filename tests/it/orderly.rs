@@ -207,6 +207,33 @@ fn b_165_a_suspended_queue_is_not_looked_at_until_its_time_and_then_goes_on_at_o
 }
 
 #[test]
+fn b_165_a_queue_whose_listener_takes_long_is_not_read_until_it_returns() {
+    let (scene, clock) = driven();
+    fill(&scene.broker, "t", 0, 0..1);
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    let listener = move |delivery: &Delivery<'_>| {
+        noted.note(number(delivery));
+        if number(delivery) == 0 {
+            inside.pass();
+        }
+    };
+    let _consumer = builder(&scene.broker).start_orderly(listener).unwrap();
+    wait_for("a listener inside", || door.waiting() == 1);
+    let reads = || scene.broker.pull_stats("g").unwrap().found;
+    let before = reads();
+    for nth in 0..10 {
+        fill(&scene.broker, "t", 0, 1 + nth * 100..101 + nth * 100);
+        clock.advance(Duration::from_secs(3));
+    }
+    assert_eq!((reads(), scene.broker.stats().held, seen.len()), (before, 0, 1));
+    door.open();
+    // The time stands still.
+    wait_for("commit of all", || settled(&scene) == 1001);
+    seen.assert_each_once(0..1001);
+}
+
+#[test]
 fn b_113_a_panic_suspends_the_queue_and_nothing_else_suffers() {
     let scene = scene();
     scene.broker.create_topic("t", 3).unwrap();

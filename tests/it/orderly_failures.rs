@@ -3,7 +3,7 @@
 use crate::support::*;
 use rocklet::{
     Batch, Broker, ConsumeHook, Consumed, Delivery, DrivenClock, Filter, Mode, OrderlyOutcome,
-    Pause, PushConsumerBuilder, ReturnType,
+    Pause, Permission, PushConsumerBuilder, ReturnType,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -345,4 +345,34 @@ fn filt_4_what_was_suspended_is_not_filtered_again_unless_that_is_asked_for() {
         let calls = calls.all().concat();
         assert_eq!(calls.contains(&(2, 1)), !again, "{calls:?}");
     }
+}
+
+// (ORD-16)
+#[test]
+fn ord_16_what_cannot_be_stored_as_a_dead_letter_stays_suspended_and_counts_on() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    refuse_send_backs(&scene.broker, "g");
+    fill(&scene.broker, "t", 0, 0..2);
+    let before = dead(&scene.broker).len();
+    let calls = Calls::default();
+    let noted = calls.clone();
+    let consumer = builder(&scene.broker)
+        .orderly_retries(0)
+        .suspend_time(10 * MS)
+        .start_orderly_listener(move |batch: &Batch<'_>| match noted.note(batch)[0].0 {
+            0 => Err("poison"),
+            _ => Ok(()),
+        })
+        .unwrap();
+    wait_for("many attempts", || scene.broker.stats().failed_send_backs > 5);
+    assert_eq!(committed(&scene.broker, "g", "t"), 0);
+    assert!(consumer.last_failure().unwrap().contains("to be a dead letter"));
+    forbid_dead_letters(&scene.broker, "g", Permission::ReadWrite);
+    wait_for("commit of both", || committed(&scene.broker, "g", "t") == 2);
+    let calls = calls.all().concat();
+    let (last, attempts) = calls.split_last().unwrap();
+    assert_eq!(*last, (1, 0));
+    assert_eq!(attempts, (0..attempts.len() as u32).map(|nth| (0, nth)).collect::<Vec<_>>());
+    assert_eq!(dead(&scene.broker).len(), before + 1);
 }
