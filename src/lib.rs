@@ -32,6 +32,7 @@
 //! |---|---|
 //! | send | [`Message`], [`Producer`], [`PendingSend`] |
 //! | consume | [`PushConsumer`] and [`PullConsumer`], their settings in [`ConsumerBuilder`], [`Start`], [`Mode`] |
+//! | consume each queue in order | [`PushConsumerBuilder::start_orderly`](ConsumerBuilder::start_orderly), [`OrderlyOutcome`] |
 //! | deal with what fails | [`Outcome`], [`BackOff`], [`Broker::dead_letters`] |
 //! | choose messages | [`Filter`]: tags, SQL92, closures |
 //! | look without consuming | [`Broker::browse`], [`Broker::find_by_key`], [`Broker::message`], [`Broker::offset_at`] |

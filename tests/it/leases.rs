@@ -1,7 +1,7 @@
 //! Leases of queues that are consumed in order: renewal, lapse, expiry, and who is late.
 
 use crate::support::*;
-use rocklet::{Delivery, DrivenClock, Filter, PushConsumerBuilder};
+use rocklet::{Delivery, DrivenClock, Error, Filter, PushConsumerBuilder};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -146,4 +146,17 @@ fn ord_1_an_owner_that_is_overtaken_changes_nothing_any_more() {
     assert_eq!((committed(&scene.broker, "g", "t"), scene.broker.stats().suspended), (10, 0));
     assert_eq!((seen.count(4), seen.len()), (2, 10));
     assert!(consumer.last_failure().unwrap().contains("was given away"));
+}
+
+#[test]
+fn the_expiry_of_leases_is_checked_against_its_range() {
+    for (ms, fits) in [(1, false), (2, true), (86_400_000, true), (86_400_001, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = small(dir.path()).lease_expiry(Duration::from_millis(ms)).open();
+        match opened.err() {
+            None => assert!(fits, "{ms}"),
+            Some(Error::Setting { name: "lease_expiry in ms", .. }) => assert!(!fits, "{ms}"),
+            Some(other) => panic!("{ms}: {other}"),
+        }
+    }
 }

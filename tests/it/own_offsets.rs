@@ -218,3 +218,29 @@ fn b_149_a_store_that_takes_nothing_is_reported_and_a_stale_offset_is_corrected(
     consumer.shutdown();
     assert_eq!(store.get(0), Some(21));
 }
+
+// (ORD-20): the store is asked when the queue is the member's own.
+#[test]
+fn ord_20_in_order_the_next_owner_goes_on_where_the_store_says() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    fill(&scene.broker, "t", 0, 0..20);
+    let (store, seen) = (Arc::<Notebook>::default(), Seen::default());
+    let start = |name: &str, fails: bool| {
+        let noted = seen.clone();
+        let listener = move |delivery: &rocklet::Delivery<'_>| {
+            noted.note(number(delivery));
+            if fails && number(delivery) == 10 { Err("never") } else { Ok(()) }
+        };
+        member(&scene.broker, &store).name(name).start_orderly(listener).unwrap()
+    };
+    let b = start("b", true);
+    wait_for("the suspension", || scene.broker.stats().suspended > 0);
+    // Averagely gives the only queue to the first name.
+    let a = start("a", false);
+    wait_for("all", || scene.broker.stats().delivered == 20);
+    a.shutdown();
+    assert_eq!(store.get(0), Some(20));
+    assert!((0..20).filter(|nth| *nth != 10).all(|nth| seen.count(nth) == 1));
+    drop(b);
+}
