@@ -54,6 +54,7 @@ fn b_129_a_dead_letter_goes_back_to_its_group_alone_with_a_fresh_count() {
     let message = Message::new("t", body(5)).queue(1).tag("a").property("p", "v");
     let sent = broker.producer().send(&message).unwrap();
     wait_for("a dead letter", || broker.stats().dead_letters == 1);
+    wait_for("the other group", || other.seen.len() == 1);
     assert_eq!((failing.seen.count(5), other.seen.count(5)), (2, 1));
     assert_eq!(
         (count(broker, "g1"), count(broker, "g2")),

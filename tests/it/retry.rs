@@ -464,6 +464,37 @@ fn conc_12_retries_do_not_multiply_when_the_process_is_killed() {
     drop(consumer);
 }
 
+/// The next owner begins at the one that could not be sent back (CONC-10).
+#[test]
+fn conc_10_a_hand_over_repeats_nothing_that_was_sent_back_behind_what_could_not_be() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    refuse_send_backs(broker, "g");
+    let back_off = BackOff::table([HOUR]);
+    broker.update_group("g", GroupSettings::new().back_off(back_off)).unwrap();
+    fill(broker, "t", 0, 0..10);
+    let consumer = consume(broker, |delivery| match number(delivery) {
+        0 => Outcome::DeadLetter("refused".to_owned()),
+        nth if nth % 2 == 1 => fail(),
+        _ => Outcome::Success,
+    });
+    wait_for("all", || {
+        let stats = broker.stats();
+        (stats.failed_send_backs, stats.retries, stats.delivered) == (1, 5, 4)
+    });
+    consumer.shutdown();
+    assert_eq!(committed(broker, "g", "t"), 0);
+    let seen = Seen::default();
+    let noted = seen.clone();
+    let _consumer = consume(broker, move |delivery| {
+        noted.note(number(delivery));
+        Outcome::Success
+    });
+    wait_for("commit of all", || committed(broker, "g", "t") == 10);
+    assert_eq!((seen.len(), [0, 2, 4, 6, 8].map(|nth| seen.count(nth))), (5, [1; 5]));
+}
+
 /// Whoever moves a group back wants everything once more, what was sent back included (OFF-9).
 #[test]
 fn off_9_a_group_that_is_moved_back_gets_again_what_it_had_sent_back() {
