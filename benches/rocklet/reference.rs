@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use std::{hint, thread};
 
 use crossbeam::channel;
@@ -177,8 +177,19 @@ impl Pace {
         Ok(sends.percentiles())
     }
 
+    /// What the wall clock says when the first message is due.
+    pub(crate) fn wall_time(&self) -> SystemTime {
+        // Whoever is held up between two reads of the clocks comes too late.
+        let looks = (0..100).map(|_| SystemTime::now() + self.until(0));
+        looks.min().unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+
+    pub(crate) fn after_first(&self, sequence: u64) -> Duration {
+        Duration::from_nanos(sequence * 1_000_000_000 / self.a_second)
+    }
+
     fn due(&self, sequence: u64) -> Instant {
-        self.first + Duration::from_nanos(sequence * 1_000_000_000 / self.a_second)
+        self.first + self.after_first(sequence)
     }
 }
 

@@ -144,10 +144,11 @@ pub(crate) fn delay(case: &Case, messages: u64, dir: &Path) -> Fallible<Vec<f64>
     })?;
     let (check, arrivals, pace) = &*heard;
     let (pace, producer) = (pace.get_or_init(Pace::of_delays), broker.producer());
-    let mut payload = Payload::new(case.size);
+    let (mut payload, first) = (Payload::new(case.size), pace.wall_time());
     for sequence in 0..messages {
+        // Instants, so that a sender that is held up changes nothing.
         let message = message(payload.stamp(0, sequence), 0);
-        producer.send(&message.delay(pace.until(sequence)))?;
+        producer.send(&message.deliver_at(first + pace.after_first(sequence)))?;
     }
     until_committed(messages, &broker)?;
     consumer.shutdown();
