@@ -32,7 +32,8 @@ pub struct Rates {
     pub sent_back: u64,
     /// How many were passed by because their [time](crate::Message::time_to_live) was over.
     pub expired: u64,
-    /// What a call of a listener took on average.
+    /// What a call of a listener took on average. Single calls are timed by the ticks of the system's
+    /// clock, of up to 10 ms, and so are averages of few.
     pub consume_time: Duration,
 }
 
