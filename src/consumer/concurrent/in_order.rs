@@ -95,7 +95,10 @@ impl Service {
             let turn;
             (turn, now) = self.consume_in_order(listener, queue, run, batch, now);
             if let Turn::Again(next, pause) = turn {
-                return self.pull_later(pause, PullRequest { next, ..request });
+                self.pull_later(pause, PullRequest { next, ..request });
+                // Not before: whoever sees it may let the pause pass.
+                self.core.counters.suspended.fetch_add(1, Ordering::Relaxed);
+                return;
             }
         }
         match self.settings.pull_interval {
@@ -253,7 +256,6 @@ impl Service {
         batch: &[Place],
         pause: &Pause,
     ) -> Turn {
-        self.core.counters.suspended.fetch_add(1, Ordering::Relaxed);
         let first = kept.first().or(batch.first());
         let next = first.map_or_else(|| queue.window.low(), |first| first.offset);
         self.progress(queue, queue.window.give_back(kept, run, batch));
