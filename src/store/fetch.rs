@@ -171,8 +171,8 @@ impl CommitLog {
             return Err(Error::Closed);
         }
         if let Some((name, position, reason)) = damage {
-            // What was read before the damage is delivered first.
-            if messages.is_empty() {
+            // What stands before the damage is delivered, or passed by, first.
+            if scanned == 1 {
                 return Err(super::files::corrupt(&*self.storage, &name, position, reason));
             }
             scanned -= 1;

@@ -203,6 +203,28 @@ fn an_expired_message_is_kept_in_the_topic_that_a_group_names_for_it() {
 }
 
 #[test]
+fn what_has_expired_before_a_damaged_message_is_kept_once() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    broker.create_group("g", GroupSettings::new().expired_to("over")).unwrap();
+    (0..2).for_each(|nth| send_mortal(broker, nth, Some(1)));
+    let damaged = send_to(broker, "t", 0, 2);
+    clock.advance(SECOND);
+    // What the log says about itself is checked with every read.
+    let mut files: Vec<_> =
+        std::fs::read_dir(scene.dir.path().join("commitlog")).unwrap().flatten().collect();
+    files.sort_by_key(|file| file.file_name());
+    let log = std::fs::OpenOptions::new().write(true).open(files[0].path()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&log, &[0xff; 16], damaged.position).unwrap();
+    let mut pull = broker.pull_consumer("g").subscribe("t", "*").unwrap().start().unwrap();
+    assert!(pull.poll(Duration::ZERO).unwrap().is_empty());
+    for _ in 0..3 {
+        assert!(matches!(pull.poll(Duration::ZERO), Err(Error::Corrupt { .. })));
+    }
+    assert_eq!((kept_in(broker, "over"), committed(broker, "g", "t")), (vec![0, 1], 2));
+}
+
+#[test]
 fn the_largest_message_can_be_kept() {
     let (scene, clock) = driven();
     let broker = &scene.broker;
