@@ -77,10 +77,12 @@ impl Scene {
     /// Takes what is due to its queue, until it is told to end.
     fn deliver(&self) {
         loop {
+            // Before it looks: what was sent until then is there.
+            let ended = *self.ended.lock();
             let next = self.delays.lock().next(NOW);
             match next {
                 Some((_, ticket)) => _ = self.end(&ticket, Kind::Message),
-                None if *self.ended.lock() => return,
+                None if ended => return,
                 None => _ = self.delays.alarm().wait(&Clock::system(), None),
             }
         }

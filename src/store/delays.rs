@@ -126,6 +126,7 @@ impl Delays {
     }
 
     pub(super) fn now(&self, clock: &Clock) -> Now {
+        // In this order: see `due_at`.
         let steady_ms = self.base_ms + signed(clock.moment().ms());
         Now { wall_ms: signed(clock.wall_ms()), steady_ms }
     }
@@ -135,10 +136,9 @@ impl Delays {
         match due {
             Due::At(ms) => (DueAt { ms: ms.min(LATEST_MS), instant: true }, 0),
             Due::After(delay) => {
-                // A thread that is held up between the two reads sees clocks that differ.
+                // A thread that is held up between the two reads sees the wall clock too far ahead.
                 let ahead = |now: Now| now.wall_ms - now.steady_ms;
-                let looks = (0..3).map(|_| ahead(self.now(clock)));
-                let ahead = looks.min_by_key(|ahead| ahead.abs()).unwrap_or(0);
+                let ahead = (0..3).map(|_| ahead(self.now(clock))).min().unwrap_or(0);
                 let known = self.lock().near(ahead, TOLERANCE_MS);
                 let ahead = known.unwrap_or(ahead);
                 // Rounded up: never early.
