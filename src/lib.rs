@@ -32,7 +32,7 @@
 //! |---|---|
 //! | send | [`Message`], [`Producer`], [`PendingSend`] |
 //! | send for later | [`Message::delay`], [`Message::deliver_at`], [`DelayLevels`], [`Broker::cancel`] |
-//! | consume | [`PushConsumer`] and [`PullConsumer`], their settings in [`ConsumerBuilder`], [`Start`], [`Mode`] |
+//! | consume | [`PushConsumer`] and [`PullConsumer`], a [`Batch`] at a time, between [`ConsumeHook`]s, their settings in [`ConsumerBuilder`], [`Start`], [`Mode`] |
 //! | consume each queue in order | [`PushConsumerBuilder::start_orderly`](ConsumerBuilder::start_orderly), [`OrderlyOutcome`] |
 //! | deal with what fails | [`Outcome`], [`BackOff`], [`Broker::dead_letters`] |
 //! | choose messages | [`Filter`]: tags, SQL92, closures |

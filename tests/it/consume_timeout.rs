@@ -216,3 +216,31 @@ fn a_timed_out_message_does_not_keep_its_queue_from_its_next_owner() {
     door.open();
     wait_for("the late return", || scene.broker.stats().late == 1);
 }
+
+// (CONC-7)
+#[test]
+fn conc_7_what_another_owner_has_by_then_is_not_sent_back() {
+    let (scene, clock) = driven();
+    let (seen, door) = (Seen::default(), Door::default());
+    let (noted, inside) = (seen.clone(), door.clone());
+    send_to(&scene.broker, "t", 0, 0);
+    let builder = consumer(&scene).name("a").threads(1).take_over_after(SECOND);
+    let stuck = builder.start(move |_| inside.pass()).unwrap();
+    wait_for("a hanging listener", || door.waiting() == 1);
+    stuck.shutdown_within(Duration::ZERO).unwrap_err();
+    clock.advance(SECOND);
+    wait_for("the queue to be given away", || scene.broker.stats().taken_over == 1);
+    let builder = consumer(&scene).name("b");
+    let next = builder.start(move |delivery| noted.note(number(delivery))).unwrap();
+    wait_for("its next owner", || committed(&scene.broker, "g", "t") == 1);
+    // Long after its time is up, and after anything that would have been sent back is due.
+    clock.advance(100 * SECOND);
+    door.open();
+    wait_for("the late return", || scene.broker.stats().late == 1);
+    send_to(&scene.broker, "t", 0, 1);
+    wait_for("the other message", || committed(&scene.broker, "g", "t") == 2);
+    next.shutdown();
+    seen.assert_each_once(0..2);
+    let stats = scene.broker.stats();
+    assert_eq!((stats.timed_out, stats.failed, stats.retries), (0, 0, 0));
+}
