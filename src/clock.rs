@@ -50,10 +50,15 @@ impl Clock {
 
     /// Wall time in milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> u64 {
+        self.wall().as_millis() as u64
+    }
+
+    /// Wall time since 1970, as exact as it is known.
+    pub(crate) fn wall(&self) -> Duration {
         match &self.source {
-            Source::System { .. } => read(ClockId::Realtime).as_millis() as u64,
+            Source::System { .. } => read(ClockId::Realtime),
             #[cfg(any(test, feature = "testing"))]
-            Source::Driven(clock) => clock.wall_ms(),
+            Source::Driven(clock) => Duration::from_millis(clock.wall_ms()),
         }
     }
 
@@ -178,6 +183,10 @@ impl Moment {
 
     pub(crate) fn plus(self, duration: Duration) -> Self {
         Self { since_start: self.since_start.saturating_add(duration) }
+    }
+
+    pub(crate) fn since_start(self) -> Duration {
+        self.since_start
     }
 
     /// Whole milliseconds of the scale.

@@ -108,8 +108,7 @@ impl Store {
 
     /// Appends messages that wait and stand below `end` again, at the tail.
     pub(super) fn carry_delays(&self, end: u64) -> Result<()> {
-        let below = |ticket: &Ticket| ticket.position < end;
-        let mut tickets: Vec<Ticket> = self.delays.lock().all().filter(below).collect();
+        let mut tickets = self.delays.lock().begin_to_carry(end);
         tickets.sort_unstable_by_key(|ticket| ticket.position);
         for ticket in tickets {
             let Some(message) = self.delayed(&ticket)? else { continue };
@@ -153,11 +152,16 @@ impl Store {
     /// What is due now, or when something will be.
     pub(crate) fn next_due(&self) -> Next {
         let now = self.delays.now(&self.clock);
-        let Some((until, ticket)) = self.delays.lock().next(now) else { return Next::Nothing };
+        let (next, instants) = {
+            let schedule = self.delays.lock();
+            (schedule.next(now), schedule.has_instants())
+        };
+        let Some((until, ticket)) = next else { return Next::Nothing };
         match u64::try_from(until) {
             Ok(until @ 1..) => {
                 let until = Duration::from_millis(until);
-                let until = if ticket.is_instant() { until.min(LOOK) } else { until };
+                // The first one need not be an instant: the clock may be set beyond one behind it.
+                let until = if instants { until.min(LOOK) } else { until };
                 Next::Wait(self.clock.moment().plus(until))
             }
             _ => Next::Due(ticket),
@@ -219,22 +223,45 @@ impl Store {
 
     /// The ticket of the message whose first record stands at `position`, if it waits.
     pub(crate) fn find_delayed(&self, position: u64) -> Option<Ticket> {
-        if let Some(due) = self.with_record(position, due_of_waiting).flatten() {
-            return self.delays.lock().find(position, due);
-        }
-        if position >= self.log.min_position() {
-            return None;
+        match self.with_record(position, due_of_waiting) {
+            Some(Some(due)) => {
+                let schedule = self.delays.lock();
+                let found = schedule.find(position, due);
+                // Its file may stand long after it was carried forward.
+                if found.is_some() || position >= schedule.carried().to {
+                    return found;
+                }
+            }
+            Some(None) => return None,
+            None if position >= self.log.min_position() => return None,
+            None => {}
         }
         // Carried forward, if at all: its id is told by the record alone.
-        let behind = |ticket: &Ticket| ticket.position > position;
-        let tickets: Vec<Ticket> = self.delays.lock().all().filter(behind).collect();
-        let tells = |record: &Record<'_>| {
+        let first = |record: &Record<'_>| {
             // What waits to be tried again is a copy of a message that came.
             let again = record.topic().starts_with(RETRY_PREFIX.as_bytes());
-            !again && record.first_position() == position
+            let first = record.first_position();
+            (!again && first < record.position()).then_some(first)
         };
-        let found = |ticket: &Ticket| self.with_record(ticket.position, tells) == Some(true);
-        tickets.into_iter().find(found)
+        loop {
+            let schedule = self.delays.lock();
+            let (seen, tickets) = (schedule.carried(), schedule.all().collect::<Vec<_>>());
+            drop(schedule);
+            let mut last = 0;
+            for ticket in tickets {
+                let first = self.with_record(ticket.position, first).flatten();
+                if first == Some(position) {
+                    return Some(ticket);
+                }
+                last = first.map_or(last, |first| last.max(first + 1));
+            }
+            let mut schedule = self.delays.lock();
+            // Otherwise it may have been carried on just now, and its file may be gone.
+            if schedule.carried() == seen {
+                schedule.was_carried_to(seen, last);
+                return None;
+            }
+        }
     }
 
     /// After the clock was set back while nobody was looking, no duration is to last longer than it

@@ -10,15 +10,17 @@ use super::tail::{Appended, Refusal};
 use crate::clock::Clock;
 use crate::delay::Due;
 use crate::sync::{Alarm, Mutex, MutexGuard, Rank};
+use std::time::Duration;
 
-/// Clocks that differ by no more are taken to go together.
-const TOLERANCE_MS: i64 = 10;
+/// How far the wall clock is ahead counts in steps of so much, rounded up: what begins with the same
+/// settings of the clocks goes together, however exactly they were looked at.
+const STEP_MS: i64 = 4;
 
 /// The messages that wait to be due.
 #[derive(Debug)]
 pub(crate) struct Delays {
     schedule: Mutex<Schedule>,
-    /// What the steady clock is ahead of the clock's moments.
+    /// What the steady clock is ahead of the clock's moments; never ahead of the wall clock by that.
     base_ms: i64,
     alarm: Alarm,
 }
@@ -27,7 +29,7 @@ impl Delays {
     pub(crate) fn new(clock: &Clock, known: &KnownDelays) -> Self {
         Self {
             schedule: Mutex::new(Rank::Delays, Schedule::new(known.waiting())),
-            base_ms: signed(clock.wall_ms()) - signed(clock.moment().ms()),
+            base_ms: base_ms(clock),
             alarm: Alarm::new(),
         }
     }
@@ -126,7 +128,6 @@ impl Delays {
     }
 
     pub(super) fn now(&self, clock: &Clock) -> Now {
-        // In this order: see `due_at`.
         let steady_ms = self.base_ms + signed(clock.moment().ms());
         Now { wall_ms: signed(clock.wall_ms()), steady_ms }
     }
@@ -136,12 +137,9 @@ impl Delays {
         match due {
             Due::At(ms) => (DueAt { ms: ms.min(LATEST_MS), instant: true }, 0),
             Due::After(delay) => {
-                // A thread that is held up between the two reads sees the wall clock too far ahead.
-                let ahead = |now: Now| now.wall_ms - now.steady_ms;
-                let ahead = (0..3).map(|_| ahead(self.now(clock))).min().unwrap_or(0);
-                let known = self.lock().near(ahead, TOLERANCE_MS);
-                let ahead = known.unwrap_or(ahead);
-                // Rounded up: never early.
+                let ahead = ahead_ms(clock).saturating_sub(self.base_ms);
+                let ahead = ahead.saturating_add(ahead.wrapping_neg().rem_euclid(STEP_MS));
+                // All is rounded up: never early, neither by the steady clock nor by what is stored.
                 let end = signed(clock.moment().plus(delay).ms_rounded_up());
                 let ms = self.base_ms.saturating_add(end).saturating_add(ahead);
                 let ms = u64::try_from(ms).unwrap_or(0).min(LATEST_MS);
@@ -149,6 +147,32 @@ impl Delays {
             }
         }
     }
+}
+
+/// A thread that is held up between two reads sees clocks that differ.
+const LOOKS: usize = 3;
+const NANOS: i128 = 1_000_000;
+
+/// By how many milliseconds the wall clock is ahead of the clock's moments, and no more than that.
+fn base_ms(clock: &Clock) -> i64 {
+    let look = || {
+        let wall = clock.wall();
+        difference(wall, clock.moment().since_start()).div_euclid(NANOS)
+    };
+    (0..LOOKS).map(|_| look()).max().map_or(0, |ms| ms as i64)
+}
+
+/// The same, and no less than that.
+fn ahead_ms(clock: &Clock) -> i64 {
+    let look = || {
+        let moment = clock.moment().since_start();
+        -difference(moment, clock.wall()).div_euclid(NANOS)
+    };
+    (0..LOOKS).map(|_| look()).min().map_or(0, |ms| ms as i64)
+}
+
+fn difference(later: Duration, earlier: Duration) -> i128 {
+    later.as_nanos() as i128 - earlier.as_nanos() as i128
 }
 
 pub(super) fn signed(ms: u64) -> i64 {

@@ -87,6 +87,15 @@ pub(crate) struct Schedule {
     moved: BTreeMap<(u64, u64), u64>,
     /// In the order of the log.
     unsaved: Vec<Change>,
+    carried: Carried,
+}
+
+/// What stood below `to` when its wait began may stand elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Carried {
+    pub(crate) to: u64,
+    /// How often that has begun since the store was opened.
+    times: u64,
 }
 
 impl Schedule {
@@ -98,7 +107,10 @@ impl Schedule {
         };
         let durations: Order = of(false).collect();
         let durations = if durations.is_empty() { Vec::new() } else { vec![(0, durations)] };
-        Self { instants: of(true).collect(), durations, ..Self::default() }
+        // Of what was carried forward something may still stand where it was, if there was a crash.
+        let to = stored.clone().map(|(position, _)| position).max().unwrap_or(0);
+        let carried = Carried { to, times: 0 };
+        Self { instants: of(true).collect(), durations, carried, ..Self::default() }
     }
 
     /// Adds a message; true if nothing of its kind is due before. The wall clock was `ahead` of the
@@ -224,12 +236,29 @@ impl Schedule {
         stored.chain(self.moved())
     }
 
-    /// How far the wall clock was ahead when durations began that still run, if that is much the same.
-    pub(crate) fn near(&self, ahead: i64, tolerance_ms: i64) -> Option<i64> {
-        let known = self.durations.iter().map(|(known, _)| *known);
-        known
-            .min_by_key(|known| known.abs_diff(ahead))
-            .filter(|known| known.abs_diff(ahead) <= tolerance_ms.unsigned_abs())
+    /// Whether anything waits for an instant, so that the wall clock counts.
+    pub(crate) fn has_instants(&self) -> bool {
+        !self.instants.is_empty()
+    }
+
+    /// What waits below a position, in no order. It is going to be carried forward: any of it may
+    /// stand elsewhere from now on.
+    pub(crate) fn begin_to_carry(&mut self, end: u64) -> Vec<Ticket> {
+        self.carried = Carried { to: self.carried.to.max(end), times: self.carried.times + 1 };
+        self.all().filter(|ticket| ticket.position < end).collect()
+    }
+
+    /// What may have been carried forward.
+    pub(crate) fn carried(&self) -> Carried {
+        self.carried
+    }
+
+    /// Everything that waits was looked at when `seen` was said: of what was carried forward before the
+    /// store was opened nothing stood at `to` or behind it.
+    pub(crate) fn was_carried_to(&mut self, seen: Carried, to: u64) {
+        if self.carried == seen && seen.times == 0 {
+            self.carried.to = to;
+        }
     }
 
     /// How many messages wait.
@@ -251,7 +280,7 @@ impl Schedule {
 }
 
 impl Ticket {
-    /// Whether it waits for an instant, so that the wall clock counts.
+    /// Whether it waits for an instant.
     pub(crate) fn is_instant(&self) -> bool {
         self.scale == Scale::Wall
     }
@@ -311,10 +340,7 @@ mod tests {
         // Sent after the wall clock was set an hour ahead: due at steady time 500.
         assert!(schedule.add(24, duration(3_600_500), 3_600_000));
         assert!(!schedule.add(32, duration(1001), 0));
-        assert_eq!(
-            (schedule.len(), schedule.near(3, 10), schedule.near(90, 10)),
-            (4, Some(0), None)
-        );
+        assert_eq!(schedule.len(), 4);
         assert_eq!(schedule.next(at(0, 400)).unwrap().0, 100);
         assert_eq!(due(&mut schedule, at(0, 500)), [24]);
         assert_eq!(due(&mut schedule, at(2000, 999)), [16]);

@@ -380,6 +380,39 @@ fn b_136_a_clock_that_is_set_while_closed_lengthens_no_duration() {
 }
 
 #[test]
+fn b_136_a_duration_that_is_first_hides_no_instant_from_a_clock_set_forward() {
+    let scene = timed();
+    scene.delay(1, 600 * SECOND);
+    scene.deliver_at(2, NOW_MS + 1_200_000);
+    scene.advance(SECOND);
+    scene.clock.set_wall_ms(NOW_MS + 1_800_000);
+    scene.advance(60 * SECOND);
+    assert_eq!(scene.arrived(), [2]);
+    scene.advance(539 * SECOND);
+    assert_eq!(scene.arrived(), [2, 1]);
+}
+
+/// (DELAY-2)
+#[test]
+fn delay_7_a_kill_makes_nothing_early_after_the_clock_was_set_by_little() {
+    for step in [-9, -4, -1, 1, 4, 9] {
+        let scene = timed();
+        scene.delay(1, HOUR);
+        scene.clock.set_wall_ms(NOW_MS.saturating_add_signed(step));
+        scene.delay(2, SECOND);
+        let killed = scene.killed();
+        killed.advance(SECOND - Duration::from_millis(1));
+        assert_eq!(killed.arrived(), [], "{step}");
+        killed.advance(Duration::from_millis(4));
+        assert_eq!(killed.arrived(), [2], "{step}");
+        scene.advance(SECOND - Duration::from_millis(1));
+        assert_eq!(scene.arrived(), [], "{step}");
+        scene.advance(Duration::from_millis(1));
+        assert_eq!(scene.arrived(), [2], "{step}");
+    }
+}
+
+#[test]
 fn b_136_a_wall_clock_that_is_set_forward_is_noticed_within_a_minute() {
     let scene = timed();
     scene.deliver_at(1, NOW_MS + 3_600_000);

@@ -7,6 +7,7 @@ mod append;
 mod backup;
 mod concurrent;
 mod damage;
+mod delays;
 mod faults;
 pub(crate) mod faulty;
 mod flush;
