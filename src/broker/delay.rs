@@ -1,7 +1,8 @@
 //! Taking messages to their queues when they are due (DELAY-4, DELAY-5).
 //!
-//! A background step asleep until the next one is due. A message that cannot be stored is put off
-//! for a while, on its own: those behind it go, and those before it are not stored again (B-135).
+//! A background step asleep until the next one is due. A message that cannot be stored waits for a
+//! while with those that fail for the same cause, its topic or a lack of room: others go, and those
+//! before it are not stored again (B-135). One that cannot be read is lost, and counted.
 
 use super::core::Core;
 use super::handle::Broker;
@@ -9,12 +10,8 @@ use super::write::{copy_of, properties_of_copy};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::message_id::MessageId;
-use crate::store::{AppendError, Next, Ticket};
+use crate::store::{AppendError, Cause, Delivery, Next, Ticket};
 use crate::sync::atomic::Ordering;
-use std::time::Duration;
-
-/// When a message is tried again that could not be stored.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// What has become of a message that was due.
 #[derive(Debug)]
@@ -23,6 +20,16 @@ enum Outcome {
     Done,
     /// Its topic is gone, and so is it.
     Dropped,
+    /// It waits for others that could not be stored.
+    Parked,
+}
+
+/// The cause of a failure to store a message of the topic of this incarnation.
+fn cause_of(error: &Error, topic: u32) -> Cause {
+    match error {
+        Error::DiskFull { .. } | Error::LogFull { .. } => Cause::Room,
+        _ => Cause::Topic(topic),
+    }
 }
 
 impl Broker {
@@ -61,27 +68,58 @@ impl Core {
                 Next::Wait(moment) => return Some(moment),
                 Next::Nothing => return None,
             };
-            match self.take_to_queue(&ticket) {
-                Ok(Outcome::Done) => {}
+            match self.deliver_due(&ticket) {
+                Ok(Outcome::Done | Outcome::Parked) => {}
                 Ok(Outcome::Dropped) => {
                     self.counters.dropped_delays.fetch_add(1, Ordering::Relaxed);
                 }
                 // Nothing will be stored any more.
-                Err(Error::Closed | Error::Poisoned { .. }) => return None,
-                Err(_) => {
-                    self.counters.failed_delays.fetch_add(1, Ordering::Relaxed);
-                    self.store.put_off(&ticket, RETRY);
-                }
+                Err(_) => return None,
             }
         }
         None
     }
 
-    fn take_to_queue(&self, ticket: &Ticket) -> Result<Outcome> {
-        let Some(message) = self.store.delayed(ticket)? else { return Ok(Outcome::Done) };
-        let message = message.delivery();
-        let properties = properties_of_copy(&message, &[]);
-        let copy = copy_of(&message, &properties, message.record().reconsumed());
+    /// Deals with a message that is due.
+    ///
+    /// # Errors
+    /// `Closed`, `Poisoned`.
+    fn deliver_due(&self, ticket: &Ticket) -> Result<Outcome> {
+        if self.store.holds_delays(Cause::Room) {
+            self.store.park(ticket, Cause::Room);
+            return Ok(Outcome::Parked);
+        }
+        let mut topic = 0;
+        let taken = match self.store.delayed(ticket) {
+            Ok(Some(message)) => {
+                let message = message.delivery();
+                topic = message.record().incarnation();
+                if self.store.holds_delays(Cause::Topic(topic)) {
+                    self.store.park(ticket, Cause::Topic(topic));
+                    return Ok(Outcome::Parked);
+                }
+                self.take_to_queue(ticket, &message)
+            }
+            Ok(None) => Ok(Outcome::Done),
+            Err(reason @ Error::Corrupt { .. }) => {
+                self.store.give_up(ticket, &reason).map(|()| Outcome::Done)
+            }
+            Err(error) => Err(error),
+        };
+        match taken {
+            Err(error @ (Error::Closed | Error::Poisoned { .. })) => Err(error),
+            Err(error) => {
+                self.counters.failed_delays.fetch_add(1, Ordering::Relaxed);
+                self.store.park(ticket, cause_of(&error, topic));
+                Ok(Outcome::Parked)
+            }
+            done => done,
+        }
+    }
+
+    fn take_to_queue(&self, ticket: &Ticket, message: &Delivery<'_>) -> Result<Outcome> {
+        let properties = properties_of_copy(message, &[]);
+        let copy = copy_of(message, &properties, message.record().reconsumed());
         loop {
             let topic = self.store.topics.get(message.queue_id().topic());
             let same = topic.filter(|topic| topic.incarnation == message.record().incarnation());

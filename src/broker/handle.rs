@@ -96,6 +96,13 @@ impl Broker {
         self.core().store.retention_failure()
     }
 
+    /// Why a delayed message could not be read the last time that one was lost; see
+    /// [`Stats::lost_delays`](crate::Stats::lost_delays).
+    #[must_use]
+    pub fn delay_failure(&self) -> Option<String> {
+        self.core().store.lost_delays().reason
+    }
+
     /// Makes everything sent so far durable against loss of power.
     ///
     /// # Errors

@@ -88,8 +88,12 @@ pub struct Stats {
     pub delayed: usize,
     /// Delayed messages whose topic was deleted before they were due.
     pub dropped_delays: u64,
-    /// Times that a message that was due could not be stored: each is tried again after a second.
+    /// Times that a message that was due could not be stored. It is tried again after pauses that grow
+    /// from a second to a minute, one for all that cannot be stored for the same reason.
     pub failed_delays: u64,
+    /// Delayed messages that were lost because they could not be read;
+    /// [`Broker::delay_failure`](crate::Broker::delay_failure) tells why the last one was.
+    pub lost_delays: u64,
     /// What the log takes, and what was dropped of it.
     pub retention: RetentionStats,
 }
@@ -136,6 +140,7 @@ impl Stats {
             delayed: core.store.waiting(),
             dropped_delays: core.counters.dropped_delays.load(Ordering::Relaxed),
             failed_delays: core.counters.failed_delays.load(Ordering::Relaxed),
+            lost_delays: core.store.lost_delays().count,
             retention: core.store.retention_stats(),
         }
     }

@@ -12,13 +12,14 @@ use super::delays::signed;
 use super::delivery::{Deliveries, DetachedDelivery};
 use super::draft::{Copy, Draft, Outline, Pending, Source};
 use super::files::corrupt;
+use super::parked::Cause;
 use super::record::{Kind, Record};
-use super::schedule::{DueAt, Ticket};
+use super::schedule::{DueAt, Losses, Ticket};
 use super::tail::{Appended, Refusal};
 use super::topic::Topic;
 use crate::clock::Moment;
 use crate::delay::Due;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::names::RETRY_PREFIX;
 use crate::properties::{DELAY, DUE, FIRST_ID, Properties, encode};
 use crate::sync::Alarm;
@@ -91,6 +92,27 @@ impl Store {
 
     /// Ends the wait of a message without taking it anywhere; `None` if it does not wait any more.
     pub(crate) fn append_done(&self, ticket: &Ticket) -> Result<Option<Appended>> {
+        self.end_with_word(ticket, Space::Limited)
+    }
+
+    /// Ends the wait of a message that cannot be read: it is lost, and that is counted.
+    pub(crate) fn give_up(&self, ticket: &Ticket, reason: &Error) -> Result<()> {
+        self.lose(ticket, reason, Space::Limited)
+    }
+
+    fn lose(&self, ticket: &Ticket, reason: &Error, space: Space) -> Result<()> {
+        if self.end_with_word(ticket, space)?.is_some() {
+            self.delays.lock().note_loss(reason.to_string());
+        }
+        Ok(())
+    }
+
+    /// The messages that were lost since the store was opened.
+    pub(crate) fn lost_delays(&self) -> Losses {
+        self.delays.lock().losses().clone()
+    }
+
+    fn end_with_word(&self, ticket: &Ticket, space: Space) -> Result<Option<Appended>> {
         let outline = Outline::new(self.store_id, Kind::Done, 0, "");
         let properties = Source::Encoded(&[]);
         let message = Pending { tag_hash: 0, born_ms: None, properties, body: &[] };
@@ -98,7 +120,7 @@ impl Store {
         let mut drafts = [Draft::blank(&outline)];
         drafts[0].fill_copy(&outline, Kind::Done, 0, &copy);
         let now_ms = self.clock.coarse_wall_ms();
-        let appended = self.with_space(None, Space::Limited, || {
+        let appended = self.with_space(None, space, || {
             self.delays.end(ticket, || self.log.append(None, &mut drafts, now_ms))
         });
         let appended = appended.map_err(AppendError::into_error)?;
@@ -106,12 +128,21 @@ impl Store {
         Ok(appended)
     }
 
-    /// Appends messages that wait and stand below `end` again, at the tail.
+    /// Appends messages that wait and stand below `end` again, at the tail. What cannot be read is
+    /// lost: it must not keep the log from being dropped for ever.
     pub(super) fn carry_delays(&self, end: u64) -> Result<()> {
         let mut tickets = self.delays.lock().begin_to_carry(end);
         tickets.sort_unstable_by_key(|ticket| ticket.position);
         for ticket in tickets {
-            let Some(message) = self.delayed(&ticket)? else { continue };
+            let message = match self.delayed(&ticket) {
+                Ok(Some(message)) => message,
+                Ok(None) => continue,
+                Err(reason @ Error::Corrupt { .. }) => {
+                    self.lose(&ticket, &reason, Space::Unlimited)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let message = message.delivery();
             let record = message.record();
             let outline =
@@ -178,11 +209,16 @@ impl Store {
         self.delays.lock().len()
     }
 
-    /// Lets a message wait for so long from now on.
-    pub(crate) fn put_off(&self, ticket: &Ticket, delay: Duration) {
+    /// Lets a message wait that could not be stored, or would not be.
+    pub(crate) fn park(&self, ticket: &Ticket, cause: Cause) {
         let steady_ms = self.delays.now(&self.clock).steady_ms;
-        let until = steady_ms.saturating_add(signed(delay.as_millis().min(1 << 62) as u64));
-        self.delays.lock().put_off(ticket, until);
+        self.delays.lock().park(ticket, cause, steady_ms);
+    }
+
+    /// Whether nothing is to be tried that may fail for this cause.
+    pub(crate) fn holds_delays(&self, cause: Cause) -> bool {
+        let steady_ms = self.delays.now(&self.clock).steady_ms;
+        self.delays.lock().holds(cause, steady_ms)
     }
 
     /// The message of a ticket; `None` if it does not wait so any more.

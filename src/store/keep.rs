@@ -33,7 +33,7 @@ impl Store {
     /// Appends what is still needed of the log below `end` again, at the tail.
     ///
     /// # Errors
-    /// `DiskFull` if there is no room for it, `Corrupt` if it cannot be read, `NotPermitted` if its
+    /// `DiskFull` if there is no room for it, `Corrupt` if what a keeper needs cannot be read, `NotPermitted` if its
     /// queue takes nothing: then nothing below `end` may be dropped.
     pub(super) fn carry_forward(&self, end: u64) -> Result<()> {
         self.carry_delays(end)?;

@@ -3,7 +3,7 @@
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
-//! delayed(delays, schedule, delay_table)                              what waits to be due
+//! delayed(delays, schedule(parked), delay_table)                      what waits to be due
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
@@ -48,6 +48,7 @@ mod look_up;
 mod lost_offsets;
 mod offset_file;
 mod offsets;
+mod parked;
 mod progress;
 mod rebuild;
 mod record;
@@ -82,6 +83,7 @@ pub(crate) use draft::{Copy, Pending, Source};
 pub(crate) use fetch::{Fetch, FetchStatus, Select};
 pub(crate) use follow::Follower;
 pub(crate) use offsets::OffsetKey;
+pub(crate) use parked::Cause;
 pub(crate) use record::Record;
 pub use report::{Boot, Damage, LostMessages, LoweredOffset, RecoveryReport};
 pub(crate) use retention::Kept;

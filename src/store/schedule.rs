@@ -4,6 +4,7 @@
 //! sets; what is stored of them is the wall time, so each counts by how far the wall clock was ahead
 //! of the steady one when it began. As clocks are set seldom, that is one number for all.
 
+use super::parked::{Cause, Parked};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// When a message is due, as its record and the table say it.
@@ -42,13 +43,13 @@ pub(crate) struct Now {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     pub(crate) position: u64,
-    due: u64,
-    scale: Scale,
+    pub(super) due: u64,
+    pub(super) scale: Scale,
 }
 
 /// How a due time is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scale {
+pub(super) enum Scale {
     Wall,
     /// On the steady clock, which the wall clock was so far ahead of.
     Ahead(i64),
@@ -85,9 +86,19 @@ pub(crate) struct Schedule {
     durations: Vec<(i64, Order)>,
     /// By the steady time when they are due instead, and the position: the word that is stored.
     moved: BTreeMap<(u64, u64), u64>,
+    parked: Parked,
+    lost: Losses,
     /// In the order of the log.
     unsaved: Vec<Change>,
     carried: Carried,
+}
+
+/// Messages that could not be read when they were due, or were to be carried forward.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Losses {
+    pub(crate) count: u64,
+    /// Why the last one was lost.
+    pub(crate) reason: Option<String>,
 }
 
 /// What stood below `to` when its wait began may stand elsewhere.
@@ -153,36 +164,61 @@ impl Schedule {
             scale: Scale::Moved(*word),
         });
         let all = firsts.chain(moved).map(|ticket| (ticket.scale.until(ticket.due, now), ticket));
-        all.min_by_key(|(until, ticket)| (*until, ticket.position))
+        let parked = self.parked.firsts();
+        let parked = parked.map(|(at, ticket)| (at.saturating_sub(now.steady_ms), ticket));
+        all.chain(parked).min_by_key(|(until, ticket)| (*until, ticket.position))
     }
 
     /// Whether the message waits still, and in the same way.
     pub(crate) fn has(&self, ticket: &Ticket) -> bool {
         let place = (ticket.due, ticket.position);
-        match ticket.scale {
+        let scheduled = match ticket.scale {
             Scale::Wall => self.instants.contains(&place),
             Scale::Ahead(ahead) => self
                 .durations
                 .iter()
                 .any(|(known, order)| *known == ahead && order.contains(&place)),
             Scale::Moved(word) => self.moved.get(&place) == Some(&word),
-        }
+        };
+        scheduled || self.parked.has(ticket)
     }
 
     /// Takes a message out that waits.
     pub(crate) fn remove(&mut self, ticket: &Ticket) {
-        if self.take(ticket) {
+        if self.parked.end(ticket) || self.take(ticket) {
             self.unsaved.push((ticket.position, GONE));
         }
     }
 
     fn take(&mut self, ticket: &Ticket) -> bool {
         let place = (ticket.due, ticket.position);
-        match ticket.scale {
+        let scheduled = match ticket.scale {
             Scale::Wall => self.instants.remove(&place),
             Scale::Ahead(ahead) => self.durations_of(ahead).remove(&place),
             Scale::Moved(_) => self.moved.remove(&place).is_some(),
+        };
+        scheduled || self.parked.take(ticket)
+    }
+
+    /// Lets a message wait for others, or be the first of them, that cannot be stored.
+    pub(crate) fn park(&mut self, ticket: &Ticket, cause: Cause, steady_ms: i64) {
+        if self.take(ticket) {
+            self.parked.add(ticket, cause, steady_ms);
         }
+    }
+
+    /// Whether nothing is to be tried that may fail for this cause.
+    pub(crate) fn holds(&self, cause: Cause, steady_ms: i64) -> bool {
+        self.parked.holds(cause, steady_ms)
+    }
+
+    /// A message was lost.
+    pub(crate) fn note_loss(&mut self, reason: String) {
+        self.lost = Losses { count: self.lost.count + 1, reason: Some(reason) };
+    }
+
+    pub(crate) fn losses(&self) -> &Losses {
+        &self.lost
     }
 
     /// Lets a message wait until a steady time, whatever is stored.
@@ -215,7 +251,9 @@ impl Schedule {
             false => self.durations.iter().map(|(ahead, _)| Scale::Ahead(*ahead)).collect(),
         };
         let stored = scales.into_iter().map(ticket).find(|ticket| self.has(ticket));
-        stored.or_else(|| self.moved().find(|ticket| ticket.position == position))
+        let stored = stored.or_else(|| self.parked.find(position, due.ms));
+        let others = || self.moved().chain(self.parked.all());
+        stored.or_else(|| others().find(|ticket| ticket.position == position))
     }
 
     fn moved(&self) -> impl Iterator<Item = Ticket> {
@@ -233,7 +271,7 @@ impl Schedule {
         let stored = orders.flat_map(|(scale, order)| {
             order.iter().map(move |&(due, position)| Ticket { position, due, scale })
         });
-        stored.chain(self.moved())
+        stored.chain(self.moved()).chain(self.parked.all())
     }
 
     /// Whether anything waits for an instant, so that the wall clock counts.
@@ -264,7 +302,7 @@ impl Schedule {
     /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         let durations = self.durations.iter().map(|(_, order)| order.len()).sum::<usize>();
-        self.instants.len() + durations + self.moved.len()
+        self.instants.len() + durations + self.moved.len() + self.parked.len()
     }
 
     /// What has changed since it was saved.

@@ -65,15 +65,15 @@ impl Sample {
             Err(error) => return self.refused(&storage, file, &error),
         };
         let mut found = self.world.examine(&broker, &damage)?;
-        // What waits comes, or it is told that it cannot.
+        // What waits comes, or it is told that it is lost.
         clock.advance(Duration::from_secs(3600));
         let (stats, later) = (broker.stats(), QueueId::new("later", 0));
         let come = broker.max_offset(&later).map_err(|e| e.to_string())? as usize;
-        let failing = usize::from(stats.failed_delays > 0) * stats.delayed;
-        if come + failing != self.world.delayed() || (failing > 0) != (stats.delayed > 0) {
+        let lost = stats.lost_delays as usize;
+        if come + lost != self.world.delayed() || stats.delayed > 0 {
             return Err(format!("{come} of {} have come, {stats:?}", self.world.delayed()));
         }
-        if failing > 0 {
+        if lost > 0 {
             found = found.max(Found::Unreadable);
         }
         // Not closed: it is the copy that goes.
