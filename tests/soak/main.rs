@@ -129,7 +129,7 @@ impl Scene {
         let (sequence, failed) = (self.groups[0].clone(), self.failed.clone());
         let listener = move |delivery: &Delivery<'_>| {
             let (queue, number) = identity(delivery);
-            let (fails, panics) = (number % 1000 == 7, number % 5000 == 9);
+            let (fails, panics) = (number % 50 == 7, number % 5000 == 9);
             // The first time only.
             if (fails || panics) && failed.lock().unwrap().insert((queue, number)) {
                 assert!(!panics, "planted");
@@ -257,17 +257,17 @@ impl Scene {
     }
 }
 
-/// Sends so much, and drops it, that the index of every queue has blocks of full length: until then
-/// it grows. Returns the next offset.
+/// Sends so much, and drops it, that the index has free blocks of full length for every queue, those
+/// of retries and of delays among them: until then it grows. Returns the next offset.
 fn fill(broker: &Broker) -> u64 {
     const BATCH: u64 = 1000;
     let producer = broker.producer();
     for queue in 0..QUEUES {
-        for from in (0..40 * BATCH).step_by(BATCH as usize) {
+        for from in (0..80 * BATCH).step_by(BATCH as usize) {
             let batch: Vec<_> = (from..from + BATCH).map(|n| message(TOPIC, queue, n)).collect();
             producer.send_batch(&batch).unwrap();
         }
     }
     broker.purge(TOPIC).unwrap();
-    40 * BATCH
+    80 * BATCH
 }

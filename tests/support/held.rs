@@ -15,12 +15,10 @@ pub(crate) struct Held {
 impl Held {
     pub(crate) fn now(dir: &Path) -> Self {
         let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let dir = dir.to_str().unwrap();
         Self {
             threads: count("/proc/self/task"),
             descriptors: count("/proc/self/fd"),
-            mappings: maps.lines().filter(|line| line.contains(dir)).count(),
+            mappings: mapped(dir).len(),
         }
     }
 
@@ -42,10 +40,18 @@ impl Held {
         let start = Instant::now();
         while Self::now(dir) != self {
             let now = Self::now(dir);
-            assert!(start.elapsed() < Duration::from_secs(30), "round {round}: {self:?} {now:?}");
+            let late = start.elapsed() > Duration::from_secs(30);
+            assert!(!late, "round {round}: {self:?} {now:?}, {:?}", mapped(dir));
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// The files of a directory that are mapped, each as often as it is.
+fn mapped(dir: &Path) -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let names = maps.lines().filter_map(|line| line.split_once(dir.to_str().unwrap()));
+    names.map(|(_, name)| name.to_owned()).collect()
 }
 
 /// A value of `/proc/self/status`, in bytes: `RssAnon` is the memory that is no file's.
