@@ -17,7 +17,7 @@ use crate::store::model::{
     Copy, Delays, Draft, DueAt, HEAD, Kind, KnownDelays, Now, Outline, Pending, Refusal, Source,
     Ticket,
 };
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::{Alarm, Arc, Mutex, Rank};
 use std::collections::BTreeSet;
 
 /// What is due, is due now.
@@ -30,7 +30,9 @@ struct Scene {
     delays: Delays,
     /// What the last checkpoint has said: its position, and what waits.
     saved: Mutex<(u64, Vec<u64>)>,
-    /// Nobody sends any more.
+    /// Rung when a wait has been ended by delivery.
+    delivered: Alarm,
+    /// Nobody sends any more, and nothing waits.
     ended: Mutex<bool>,
 }
 
@@ -40,7 +42,13 @@ impl Scene {
         let delays = Delays::new(&Clock::system(), &KnownDelays::default());
         let saved = Mutex::new(Rank::Lifecycle, (0, Vec::new()));
         let ended = Mutex::new(Rank::Timer, false);
-        let scene = Self { log: Log::new(HEAD + 8 * RECORD), delays, saved, ended };
+        let scene = Self {
+            log: Log::new(HEAD + 8 * RECORD),
+            delays,
+            saved,
+            ended,
+            delivered: Alarm::new(),
+        };
         scene.send();
         Arc::new(scene)
     }
@@ -77,12 +85,13 @@ impl Scene {
     /// Takes what is due to its queue, until it is told to end.
     fn deliver(&self) {
         loop {
-            // Before it looks: what was sent until then is there.
-            let ended = *self.ended.lock();
             let next = self.delays.lock().next(NOW);
             match next {
-                Some((_, ticket)) => _ = self.end(&ticket, Kind::Message),
-                None if ended => return,
+                Some((_, ticket)) => {
+                    self.end(&ticket, Kind::Message);
+                    self.delivered.ring();
+                }
+                None if *self.ended.lock() => return,
                 None => _ = self.delays.alarm().wait(&Clock::system(), None),
             }
         }
@@ -108,6 +117,10 @@ impl Scene {
             loom::thread::spawn(move || scene.deliver())
         };
         let results = race(mirrored, self, threads);
+        // Nobody else wakes the one that delivers.
+        while self.delays.lock().len() > 0 {
+            self.delivered.wait(&Clock::system(), None);
+        }
         *self.ended.lock() = true;
         self.delays.alarm().ring();
         delivery.join().unwrap();
