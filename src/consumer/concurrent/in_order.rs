@@ -91,6 +91,10 @@ impl Service {
                 return self.make_way(request, run, done, None);
             }
             let Some(batch) = run.claims().claim() else { break };
+            if self.is_overtaken(queue) {
+                // The next owner has it (ORD-10).
+                return;
+            }
             done = batch.end;
             let turn;
             (turn, now) = self.consume_in_order(listener, queue, run, batch, now);
@@ -105,6 +109,11 @@ impl Service {
             Duration::ZERO => self.read_on(request),
             interval => self.pull_later(interval, request),
         }
+    }
+
+    /// Whether the queue has another owner, though this one is not through with it.
+    fn is_overtaken(&self, queue: &OwnedQueue) -> bool {
+        self.settings.take_over_after.is_some() && queue.window.is_abandoned()
     }
 
     fn may_go_on(&self, queue: &OwnedQueue, begun: Moment, now: Moment) -> bool {
@@ -201,7 +210,7 @@ impl Service {
             let consumed = answer.told(took, self.settings.consume_timeout);
             self.call_hooks(|hook| hook.after(&batch, &consumed));
         }
-        if self.settings.take_over_after.is_some() && queue.window.is_abandoned() {
+        if self.is_overtaken(queue) {
             self.core.counters.late.fetch_add(batch.len() as u64, Ordering::Relaxed);
             return (None, end);
         }
@@ -220,7 +229,8 @@ impl Service {
             self.note_failure(format!("{} at {offset}: {reason}", queue.owned.id));
             let limit = self.settings.orderly_retries;
             let given_up = limit.is_some_and(|limit| message.attempt() >= limit);
-            if given_up && self.give_up_on(queue, &message, reason) {
+            // One dead letter, by whoever has the queue.
+            if given_up && !self.is_overtaken(queue) && self.give_up_on(queue, &message, reason) {
                 queue.unsettled.lock().note_dead(offset);
             } else {
                 queue.unsettled.lock().note_failure(offset);

@@ -165,7 +165,7 @@ impl Service {
     /// How often the limit was exceeded that reading has run into, if it has: more is in flight than
     /// it may run ahead of (PULL-2, PULL-3, PULL-5).
     fn exceeded(&self, queue: &OwnedQueue) -> Option<&Count> {
-        // In order there is nothing in flight but what waits for a commit (ORD-22).
+        // In order one run is in flight at a time, and what waits for a commit: 17 bytes for each.
         if let Handler::InOrder(_) = self.handler {
             return None;
         }

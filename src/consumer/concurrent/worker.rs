@@ -7,8 +7,8 @@ use crate::broker::run::Run;
 use crate::broker::send_back::{Failure, Wanted};
 use crate::broker::timer::Appointment;
 use crate::clock::Moment;
-use crate::sync::Arc;
 use crate::sync::atomic::Ordering;
+use crate::sync::{Arc, spawn};
 use std::ops::Range;
 
 /// The delay level of messages whose time was up, whatever the policy of the group says (PQ-12).
@@ -42,24 +42,41 @@ impl Service {
     fn look_at(&self, worker: &Arc<Worker>) {
         let now = self.core.clock().moment();
         let late = worker.look(now, |due| self.make_appointment(worker, due));
-        late.into_iter().for_each(|late| self.time_out(late, now));
+        late.into_iter().for_each(|late| self.time_out_behind(&Arc::new(late), now));
+    }
+
+    /// Does that on a thread of its own: it may wait for the disk, others wait for the timer, and all
+    /// workers may be stuck. Without a thread to spare it is done here.
+    fn time_out_behind(&self, late: &Arc<Late<Task>>, now: Moment) {
+        let (service, behind) = (self.myself.clone(), late.clone());
+        let noted = self.core.clock().thread();
+        let run = move || {
+            let _noted = noted;
+            let service = service.upgrade();
+            service
+                .into_iter()
+                .for_each(|service| service.guard(|| service.time_out(&behind, now)));
+        };
+        if spawn("late", run).is_err() {
+            self.time_out(late, now);
+        }
     }
 
     /// Fails messages whose listener is still inside. If their queue has another owner already, that
     /// one has them (CONC-7).
-    fn time_out(&self, late: Late<Task>, now: Moment) {
+    fn time_out(&self, late: &Late<Task>, now: Moment) {
         let Late { task: Task { queue, run }, started, part } = late;
         if queue.window.is_abandoned() {
             return;
         }
         let limit = self.settings.consume_timeout;
-        queue.owned.meter.count_call(0, part.len(), now.since(started), now);
+        queue.owned.meter.count_call(0, part.len(), now.since(*started), now);
         self.core.counters.timed_out.fetch_add(part.len() as u64, Ordering::Relaxed);
         let failure = Failure {
             wanted: Wanted::After(self.core.settings.delay_levels.delay(RETRY_LEVEL)),
             reason: format!("the listener takes longer than {limit:?}"),
         };
-        self.fail(&queue, &run, part, &failure);
+        self.fail(queue, run, part.clone(), &failure);
     }
 }
 
