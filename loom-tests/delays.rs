@@ -1,4 +1,5 @@
-//! Messages that wait to be due: sent, delivered, cancelled, and saved with a checkpoint, all at once.
+//! Messages that wait to be due: sent, delivered, cancelled, carried forward, and saved with a
+//! checkpoint, all at once.
 //!
 //! Each wait ends with exactly one record, whoever comes first; the one who delivers sleeps, and
 //! misses no message; and what a checkpoint says of its position is what the log says below it.
@@ -73,13 +74,25 @@ impl Scene {
 
     /// Ends a wait; false if somebody else has.
     fn end(&self, ticket: &Ticket, kind: Kind) -> bool {
-        self.delays.end(ticket, || self.append(kind, ticket.position)).unwrap().is_some()
+        self.delays
+            .end(ticket, RECORD as u64, || self.append(kind, ticket.position))
+            .unwrap()
+            .is_some()
     }
 
     /// Cancels the first message, if it waits.
     fn cancel(&self) -> bool {
         let ticket = self.delays.lock().find(HEAD as u64, DUE);
         ticket.is_some_and(|ticket| self.end(&ticket, Kind::Done))
+    }
+
+    /// Carries the first message forward, if it waits.
+    fn carry(&self) -> bool {
+        let ticket = self.delays.lock().find(HEAD as u64, DUE);
+        ticket.is_some_and(|ticket| {
+            let again = || self.append(Kind::Delayed, ticket.position);
+            self.delays.relocate(&ticket, RECORD as u64, again).unwrap().is_some()
+        })
     }
 
     /// Takes what is due to its queue, until it is told to end.
@@ -167,6 +180,20 @@ fn a_wait_ends_once_and_none_is_missed() {
             cancelled
         });
         assert_eq!(seen, BTreeSet::from([false, true]));
+    }
+}
+
+#[test]
+fn a_wait_that_is_carried_forward_ends_once_and_goes_on() {
+    for mirrored in ORDERS {
+        let seen = explore(2, move || {
+            let scene = Scene::new();
+            let results = scene.beside_delivery(mirrored, [Scene::carry, Scene::cancel]);
+            scene.check();
+            results
+        });
+        let all = [[false, false], [true, false], [false, true]];
+        assert_eq!(seen, BTreeSet::from(all));
     }
 }
 

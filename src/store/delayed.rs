@@ -83,11 +83,26 @@ impl Store {
         drafts[0].fill_copy(&topic.outline, Kind::Message, queue.queue, copy);
         self.check_length(drafts[0].length())?;
         let (target, now_ms) = (Some(topic.target(queue)), self.clock.coarse_wall_ms());
+        let length = self.length_of(ticket);
         let appended = self.with_space(Some(queue), Space::Limited, || {
-            self.delays.end(ticket, || self.log.append(target, &mut drafts, now_ms))
+            self.delays.end(ticket, length, || self.log.append(target, &mut drafts, now_ms))
         })?;
-        appended.iter().for_each(|appended| self.wake_for(appended));
+        self.wait_ended(appended.as_ref());
         Ok(appended)
+    }
+
+    /// What waits is less now: retention may wait for that.
+    fn wait_ended(&self, appended: Option<&Appended>) {
+        if let Some(appended) = appended {
+            self.wake_for(appended);
+            if self.delays.lock().bytes.has_fallen() {
+                self.retainer.ring();
+            }
+        }
+    }
+
+    fn length_of(&self, ticket: &Ticket) -> u64 {
+        self.with_record(ticket.position, |record| record.length() as u64).unwrap_or(0)
     }
 
     /// Ends the wait of a message without taking it anywhere; `None` if it does not wait any more.
@@ -120,11 +135,12 @@ impl Store {
         let mut drafts = [Draft::blank(&outline)];
         drafts[0].fill_copy(&outline, Kind::Done, 0, &copy);
         let now_ms = self.clock.coarse_wall_ms();
+        let length = self.length_of(ticket);
         let appended = self.with_space(None, space, || {
-            self.delays.end(ticket, || self.log.append(None, &mut drafts, now_ms))
+            self.delays.end(ticket, length, || self.log.append(None, &mut drafts, now_ms))
         });
         let appended = appended.map_err(AppendError::into_error)?;
-        appended.iter().for_each(|appended| self.wake_for(appended));
+        self.wait_ended(appended.as_ref());
         Ok(appended)
     }
 
@@ -156,7 +172,9 @@ impl Store {
             drafts[0].fill_copy(&outline, Kind::Delayed, record.queue(), &copy);
             let now_ms = self.clock.coarse_wall_ms();
             let carried = self.with_space(None, Space::Unlimited, || {
-                self.delays.relocate(&ticket, || self.log.append(None, &mut drafts, now_ms))
+                self.delays.relocate(&ticket, record.length() as u64, || {
+                    self.log.append(None, &mut drafts, now_ms)
+                })
             });
             let carried = carried.map_err(AppendError::into_error)?;
             carried.iter().for_each(|appended| self.wake_for(appended));
@@ -164,20 +182,20 @@ impl Store {
         Ok(())
     }
 
-    /// How many bytes below each of these positions, which ascend, are of messages that wait.
+    /// How many bytes below each of these ends of the oldest files, all full, are of messages that wait.
     pub(super) fn waiting_below(&self, ends: &[u64]) -> Vec<u64> {
-        let (mut all, last) = (vec![0; ends.len()], ends.last().copied().unwrap_or(0));
-        let below = |ticket: &Ticket| ticket.position < last;
-        let tickets: Vec<Ticket> = self.delays.lock().all().filter(below).collect();
-        for Ticket { position, .. } in tickets {
-            let length = self.with_record(position, |record| record.length() as u64);
-            all[ends.partition_point(|end| *end <= position)] += length.unwrap_or(0);
-        }
-        let sums = all.iter().scan(0, |sum, bytes| {
-            *sum += bytes;
-            Some(*sum)
-        });
-        sums.collect()
+        let mut schedule = self.delays.lock();
+        let range = schedule.bytes.begin(ends);
+        // In a file that was counted before, nothing is looked at again.
+        let tickets = if range.is_empty() { None } else { Some(schedule.all()) };
+        let tickets = tickets.into_iter().flatten();
+        let tickets: Vec<Ticket> = tickets.filter(|t| range.contains(&t.position)).collect();
+        drop(schedule);
+        let lengths = tickets.iter().map(|ticket| (ticket.position, self.length_of(ticket)));
+        let lengths: Vec<(u64, u64)> = lengths.collect();
+        let mut schedule = self.delays.lock();
+        lengths.into_iter().for_each(|(at, length)| schedule.bytes.add(at, length));
+        schedule.bytes.below(ends)
     }
 
     /// What is due now, or when something will be.

@@ -60,22 +60,31 @@ impl Delays {
         Ok(appended)
     }
 
-    /// Ends a wait with the record that `append` appends, unless it has ended: then `None`.
+    /// Ends a wait, of a record so long, with the one that `append` appends, unless it has ended: then
+    /// `None`.
     pub(crate) fn end(
         &self,
         ticket: &Ticket,
+        length: u64,
         append: impl FnOnce() -> Result<Appended, Refusal>,
     ) -> Result<Option<Appended>, Refusal> {
-        self.change(ticket, append, |schedule, _| schedule.remove(ticket))
+        self.change(ticket, append, |schedule, _| {
+            schedule.remove(ticket);
+            schedule.bytes.take_off(ticket.position, length);
+        })
     }
 
     /// Goes on with a wait at the record that `append` appends, unless it has ended: then `None`.
-    pub(super) fn relocate(
+    pub(crate) fn relocate(
         &self,
         ticket: &Ticket,
+        length: u64,
         append: impl FnOnce() -> Result<Appended, Refusal>,
     ) -> Result<Option<Appended>, Refusal> {
-        self.change(ticket, append, |schedule, at| schedule.relocate(ticket, at.position))
+        self.change(ticket, append, |schedule, at| {
+            schedule.relocate(ticket, at.position);
+            schedule.bytes.take_off(ticket.position, length);
+        })
     }
 
     fn change(

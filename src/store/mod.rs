@@ -3,7 +3,7 @@
 //! ```text
 //! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
-//! delayed(delays, schedule(parked), delay_table)                      what waits to be due
+//! delayed(delays, schedule(parked, waiting_bytes), delay_table)       what waits to be due
 //! flush(flush_gate)
 //! retain(retention, unconsumed, keep, drop_front, reserve)            how the oldest of it goes
 //! recover(scan, salvage, rebuild)  checkpoint                         opening
@@ -68,6 +68,7 @@ mod topic;
 mod topic_event;
 mod topics;
 mod unconsumed;
+mod waiting_bytes;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;

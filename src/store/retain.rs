@@ -132,7 +132,8 @@ impl Store {
     }
 
     /// Drops what may go by the rules, and says when the next file can become too old. When a
-    /// file gets full, or a group has consumed what a file waits for, the alarm `retainer` rings.
+    /// file gets full, a group has consumed what a file waits for, or less of it waits to be due, the
+    /// alarm `retainer` rings.
     pub(crate) fn retain_step(&self, now: Moment) -> Option<Moment> {
         match self.retain(now) {
             Ok(next) => next,
@@ -210,8 +211,11 @@ impl Store {
         let allowed = full[..wanted].iter().take_while(|file| file.end <= kept_from).count();
         let waits = allowed < wanted;
         self.retaining.waits.store(waits, Ordering::Relaxed);
-        let count = self.worth_dropping(&full[..allowed]).max().unwrap_or(0);
-        // Otherwise the next file that gets full, or a commit, has it looked at again.
+        let waiting = self.waiting_below(&ends(&full[..allowed]));
+        let excess = excess(&full[..allowed], &waiting);
+        let count = excess.iter().rposition(|excess| *excess == 0).map_or(0, |last| last + 1);
+        self.wait_for_fall(full[..allowed].last(), &waiting, &excess[count..]);
+        // Otherwise the next file that gets full, a commit, or such a fall has it looked at again.
         let next = rules.age.zip(full.get(count)).filter(|_| count == wanted);
         let next = next.map(|(age, file)| now.plus(age.saturating_sub(state.age(file))));
         if let Some(last) = full[..count].last() {
@@ -219,6 +223,19 @@ impl Store {
             self.drop_front(state, last.end, disposal)?;
         }
         Ok(next)
+    }
+
+    /// Has the retainer rung when so much less waits that more files may go.
+    fn wait_for_fall(&self, last: Option<&Full>, waiting: &[u64], excess: &[u64]) {
+        let goal = last.zip(waiting.last()).zip(excess.iter().min());
+        let goal = goal.map(|((file, waiting), excess)| (file.end, waiting - excess));
+        let mut schedule = self.delays.lock();
+        schedule.bytes.wait_for(goal);
+        let fallen = schedule.bytes.has_fallen();
+        drop(schedule);
+        if fallen {
+            self.retainer.ring();
+        }
     }
 
     /// The files that may go at all, oldest first. One that was found at the open was full when
@@ -246,12 +263,8 @@ impl Store {
     /// How many of the oldest files may go at once: so many that no more than half of them would have
     /// to be carried forward. Otherwise a log of messages that wait would be written again and again.
     fn worth_dropping(&self, full: &[Full]) -> impl Iterator<Item = usize> + use<> {
-        let ends: Vec<u64> = full.iter().map(|file| file.end).collect();
-        let carried = self.waiting_below(&ends);
-        let first = full.first().map_or(0, |file| file.base);
-        let bytes = ends.into_iter().map(move |end| end - first);
-        let fits = bytes.zip(carried).map(|(bytes, carried)| 2 * carried <= bytes);
-        (1..).zip(fits).filter_map(|(count, fits)| fits.then_some(count))
+        let excess = excess(full, &self.waiting_below(&ends(full)));
+        (1..).zip(excess).filter_map(|(count, excess)| (excess == 0).then_some(count))
     }
 
     /// Bytes that must go for no more than `percent` of the file system to be in use. What
@@ -336,6 +349,17 @@ impl Drop for Removing<'_> {
         self.0.state.lock().removing -= 1;
         self.0.removed.notify();
     }
+}
+
+fn ends(full: &[Full]) -> Vec<u64> {
+    full.iter().map(|file| file.end).collect()
+}
+
+/// How many bytes too many of each number of the oldest files would have to be carried forward.
+fn excess(full: &[Full], waiting: &[u64]) -> Vec<u64> {
+    let first = full.first().map_or(0, |file| file.base);
+    let halves = full.iter().map(|file| (file.end - first) / 2);
+    waiting.iter().zip(halves).map(|(waiting, half)| waiting.saturating_sub(half)).collect()
 }
 
 /// How many of the oldest files have `bytes` together.

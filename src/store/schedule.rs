@@ -5,6 +5,7 @@
 //! of the steady one when it began. As clocks are set seldom, that is one number for all.
 
 use super::parked::{Cause, Parked};
+use super::waiting_bytes::WaitingBytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// When a message is due, as its record and the table say it.
@@ -88,6 +89,7 @@ pub(crate) struct Schedule {
     moved: BTreeMap<(u64, u64), u64>,
     parked: Parked,
     lost: Losses,
+    pub(super) bytes: WaitingBytes,
     /// In the order of the log.
     unsaved: Vec<Change>,
     carried: Carried,

@@ -537,6 +537,33 @@ fn b_137_what_waits_outlives_the_files_of_the_log() {
 }
 
 #[test]
+fn b_137_files_go_as_soon_as_enough_of_what_waited_in_them_is_cancelled() {
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
+    let builder = Broker::builder(dir.path()).segment_bytes(SEGMENT).clock(&clock);
+    let broker = builder.retention(Retention::none().age(60 * SECOND)).open().unwrap();
+    broker.create_topic("t", 1).unwrap();
+    let scene = Timed { broker, dir, clock };
+    let send = |nth| {
+        let message = Message::new("t", vec![nth; 10_000]).delay(HOUR);
+        scene.broker.producer().send(&message).unwrap().id
+    };
+    let ids: Vec<_> = (0..20).map(send).collect();
+    scene.advance(120 * SECOND);
+    let start = || scene.broker.stats().log_start;
+    let first = start();
+    assert!(first < SEGMENT, "all of it waits");
+    // Nothing more is sent, no file gets full.
+    let cancel = |nth: usize| assert!(scene.broker.cancel(ids[nth]).unwrap());
+    (0..2).for_each(cancel);
+    scene.advance(SECOND);
+    assert_eq!(start(), first, "too much of it waits");
+    (2..20).for_each(cancel);
+    scene.advance(SECOND);
+    assert!(start() >= 2 * SEGMENT, "{}", start());
+    assert_eq!(scene.waiting(), 0);
+}
+
+#[test]
 fn b_137_a_log_full_of_what_waits_refuses_more_and_loses_nothing() {
     let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
     let builder = Broker::builder(dir.path()).segment_bytes(SEGMENT).clock(&clock);
