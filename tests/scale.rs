@@ -223,8 +223,13 @@ fn millions_of_delays_come_once_and_in_order() -> Result<(), Ignored> {
             anonymous as f64 / MIB as f64,
             most as f64 / MIB as f64
         );
-        assert!(anonymous <= 64 * MIB, "{anonymous} bytes once they were {how}");
-        assert!(!full || how != "opened after a close" || millis <= 1000, "{millis} ms to open");
+        assert!(most <= 64 * MIB, "{most} bytes at most until they were {how}");
+        let to_open = match how {
+            "opened after a close" => 1000,
+            "opened after a kill" => 5000,
+            _ => u64::MAX,
+        };
+        assert!(!full || millis <= to_open, "{millis} ms until they were {how}");
     }
     delayed.hang_up();
     assert!(delayed.wait().success());

@@ -55,7 +55,6 @@ pub(crate) fn copy_of<'a>(
     Copy { message: pending, reconsumed, origin: message.position() }
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "for retries"))]
 impl Core {
     /// Appends a copy to a queue of `topic`, which is made if it is new, and wakes who waits there.
     /// The name need not be one that users may give. It does not wait for a flush, see
@@ -168,7 +167,6 @@ impl Core {
     }
 }
 
-#[cfg_attr(not(test), allow(dead_code, reason = "for retries"))]
 fn queue_of(topic: &Topic, queue: u16) -> Result<&Arc<ConsumeQueue>> {
     topic.queues.get(usize::from(queue)).ok_or_else(|| Error::NoSuchQueue {
         topic: topic.name.to_string(),

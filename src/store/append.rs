@@ -60,7 +60,6 @@ impl Store {
     }
 
     /// Appends a message that was stored before to queue `queue` of `topic`.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for retries"))]
     pub(crate) fn append_copy(
         &self,
         topic: &Topic,

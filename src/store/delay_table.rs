@@ -100,8 +100,6 @@ impl DelayTable {
         };
         if whole {
             schedule.all().for_each(|ticket| add((ticket.position, ticket.word())));
-            let pairs = content[8..].as_chunks_mut::<PAIR>().0;
-            pairs.sort_unstable_by_key(|pair| u64_at(&pair[..], 0));
         } else {
             schedule.unsaved().iter().copied().for_each(add);
         }
@@ -132,6 +130,9 @@ impl DelayTable {
             }
         };
         if saving.whole {
+            // Not under the lock of the schedule.
+            let pairs = saving.content[8..].as_chunks_mut::<PAIR>().0;
+            pairs.sort_unstable_by_key(|pair| u64_at(&pair[..], 0));
             let rewritten = table.rewrite(&[saving.content]);
             if matches!(rewritten, Err(Error::DiskFull { .. })) {
                 // The next save adds what has changed.

@@ -25,7 +25,7 @@ pub(crate) trait Keep: Debug + Send + Sync {
 
 impl Store {
     /// Asks `keeper` before every drop, from now on.
-    #[cfg_attr(any(not(test), loom), allow(dead_code, reason = "for delays and transactions"))]
+    #[cfg_attr(any(not(test), loom), allow(dead_code, reason = "for transactions"))]
     pub(crate) fn keep(&self, keeper: Arc<dyn Keep>) {
         self.keepers.lock().push(keeper);
     }
