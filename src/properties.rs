@@ -15,7 +15,8 @@ pub(crate) const TIME_TO_LIVE: &str = "ROCKLET_TTL";
 /// Holds, of a copy, when that is over, in milliseconds since 1970, sixteen hexadecimal digits.
 pub(crate) const EXPIRES: &str = "ROCKLET_EXPIRES";
 
-/// Holds topic, queue and offset of a message that has expired, of which this is a copy.
+/// Holds topic, queue and offset of a message that has expired, of which this is a copy, and the group
+/// that keeps it.
 pub(crate) const EXPIRED_FROM: &str = "ROCKLET_EXPIRED_FROM";
 
 /// Holds the position of a message's first copy, sixteen hexadecimal digits; always the first item.

@@ -10,7 +10,7 @@ mod state;
 
 pub(crate) use state::{Kind, Subscription};
 
-use super::expiry::KeptBefore;
+use super::expiry::Passed;
 use super::filter::Filter;
 use super::group_settings::GroupSettings;
 use super::lease::{Lease, Leases};
@@ -52,7 +52,7 @@ pub(crate) struct Owned {
     pub(crate) lease: Option<Lease>,
     /// Where what is done with it is counted.
     pub(crate) meter: Arc<Meter>,
-    pub(crate) kept_before: KeptBefore,
+    pub(crate) passed: Arc<Passed>,
 }
 
 /// Who has a queue, or in broadcasting a member's own share of it; and whether that is to be given

@@ -10,7 +10,7 @@
 //! group assign start mode lease who owns which queue
 //! group_settings group_admin    what operators decide about groups
 //! process_queue run             what an owner has in flight
-//! send_back back_off settled    what becomes of what it fails
+//! send_back back_off copies     what becomes of what it fails
 //! dead_letters turns            what a group has given up on
 //! hold timer filter readers     who waits, until when, and for what
 //! ```
@@ -20,6 +20,7 @@ mod back_off;
 mod background;
 mod browse;
 mod builder;
+pub(crate) mod copies;
 pub(crate) mod core;
 mod dead_letters;
 mod delay;
@@ -43,7 +44,6 @@ pub(crate) mod replayed_queue;
 pub(crate) mod run;
 mod samples;
 pub(crate) mod send_back;
-pub(crate) mod settled;
 mod start;
 mod stats;
 #[cfg(all(test, not(loom)))]

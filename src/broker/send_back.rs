@@ -9,7 +9,7 @@ use super::group::Group;
 use super::write::{copy_of, properties_of_copy, properties_of_kept_copy};
 use crate::delay::{Due, LONGEST};
 use crate::error::Result;
-use crate::names::{dead_letter_topic, retry_topic};
+use crate::names::{self, dead_letter_topic, retry_topic};
 use crate::properties::{ORIGIN, REASON, RETRY_TOPIC, value_of};
 use crate::store::{Appended, Delivery};
 use crate::sync::atomic::Ordering;
@@ -139,8 +139,10 @@ fn next_attempt(delivery: &Delivery<'_>) -> u16 {
 
 /// Where the message was at first: queue and offset in its own topic.
 pub(super) fn origin_of(delivery: &Delivery<'_>) -> String {
-    match delivery.system_property(ORIGIN) {
+    let origin = delivery.system_property(ORIGIN);
+    match origin.filter(|_| names::is_of_a_group(delivery.stored_topic())) {
         Some(origin) => origin.to_owned(),
+        // What else has one was kept elsewhere, and sets out from there.
         None => format!("{} {}", delivery.queue(), delivery.offset()),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::concurrent::Service;
 use super::unsettled::Unsettled;
+use crate::broker::copies::Copies;
 use crate::broker::group::Owned;
 use crate::broker::hold::{Arrival, Waiter};
 use crate::broker::process_queue::ProcessQueue;
 use crate::broker::run::Run;
-use crate::broker::settled::Settled;
 use crate::clock::Moment;
 use crate::store::{Deliveries, DetachedDelivery, Store};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct OwnedQueue {
     pub(super) reads: Reads,
     pub(super) last_call: LastCall,
     /// What of it has been sent back before it was given to this consumer, once that is known.
-    pub(super) settled: OnceLock<Option<Settled>>,
+    pub(super) sent_back: OnceLock<Option<Copies>>,
     pub(super) myself: Weak<Self>,
     store: Arc<Store>,
     service: Weak<Service>,
@@ -65,7 +65,7 @@ impl OwnedQueue {
             unsettled: Mutex::new(Rank::ProcessQueue, Unsettled::default()),
             reads: Reads::new(service.core.clock().moment()),
             last_call: LastCall::new(service.core.clock().moment()),
-            settled: OnceLock::new(),
+            sent_back: OnceLock::new(),
             myself: myself.clone(),
             store: service.core.store.clone(),
             service: service.myself.clone(),

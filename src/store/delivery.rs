@@ -292,6 +292,7 @@ impl<'a> Delivery<'a> {
     #[must_use]
     pub fn expired_from(&self) -> Option<(QueueId, u64)> {
         let mut place = self.system_property(EXPIRED_FROM)?.split(' ');
+        // The group follows.
         let (topic, queue, offset) = (place.next()?, place.next()?, place.next()?);
         Some((QueueId::new(topic, queue.parse().ok()?), offset.parse().ok()?))
     }
@@ -358,7 +359,8 @@ impl<'a> Delivery<'a> {
         self.reserved().get(name)
     }
 
-    fn stored_topic(&self) -> &'a str {
+    /// The topic in which it stands.
+    pub(crate) fn stored_topic(&self) -> &'a str {
         std::str::from_utf8(self.record.topic()).unwrap_or_default()
     }
 

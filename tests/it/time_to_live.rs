@@ -281,6 +281,66 @@ fn a_kill_makes_no_second_copy_of_an_expired_message() {
     seen.assert_each_once(0..1);
 }
 
+/// A suspended queue is read again and again.
+#[test]
+fn what_is_read_again_in_order_expires_once() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    broker.create_group("g", GroupSettings::new().expired_to("over")).unwrap();
+    for (nth, seconds) in [None, Some(60), Some(1), None, Some(1)].into_iter().enumerate() {
+        send_mortal(broker, nth as u32, seconds);
+    }
+    clock.advance(SECOND);
+    let (healed, seen) = (Arc::new(Mutex::new(false)), Seen::default());
+    let (well, noted) = (healed.clone(), seen.clone());
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let _push = builder
+        .start_orderly(move |delivery| {
+            noted.note(number(delivery));
+            if *well.lock().unwrap() { Ok(()) } else { Err("planted") }
+        })
+        .unwrap();
+    let suspended = |times| {
+        wait_for("suspensions", || {
+            clock.advance(SECOND / 10);
+            broker.stats().suspended >= times
+        });
+    };
+    let expired = || (kept_in(broker, "over"), broker.pull_stats("g").unwrap().expired);
+    suspended(5);
+    assert_eq!(expired(), (vec![2, 4], 2));
+    // One that stands before them lives longer.
+    clock.advance(60 * SECOND);
+    suspended(broker.stats().suspended + 5);
+    assert_eq!(expired(), (vec![2, 4, 1], 3));
+    *healed.lock().unwrap() = true;
+    wait_for("progress", || {
+        clock.advance(SECOND / 10);
+        committed(broker, "g", "t") == 5
+    });
+    assert_eq!((expired(), seen.count(3)), ((vec![2, 4, 1], 3), 1));
+    assert!(!seen.has(2) && !seen.has(4));
+}
+
+#[test]
+fn groups_that_keep_what_has_expired_in_one_topic_keep_a_copy_each() {
+    let (scene, clock) = driven();
+    let broker = &scene.broker;
+    let settings = GroupSettings::new().expired_to("over");
+    for group in ["g1", "g2"] {
+        broker.create_group(group, settings.clone()).unwrap();
+    }
+    send_mortal(broker, 0, Some(1));
+    clock.advance(SECOND);
+    for (group, copies) in [("g1", 1), ("g2", 2)] {
+        assert_eq!(polled(broker, group), [0_u32; 0]);
+        assert_eq!(kept_in(broker, "over").len(), copies);
+        assert_eq!(broker.pull_stats(group).unwrap().expired, 1);
+    }
+    let kept = broker.browse("over").unwrap().next().unwrap().unwrap();
+    assert_eq!(kept.delivery().expired_from(), Some((q("t", 0), 0)));
+}
+
 #[test]
 fn an_expired_message_that_cannot_be_kept_is_not_passed() {
     let (scene, clock) = driven();

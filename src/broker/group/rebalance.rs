@@ -6,7 +6,7 @@
 use super::state::{Joined, Owner, Seat, State};
 use super::{ConsumeQueue, Group, Owned, Subscription};
 use crate::broker::assign::{self, AssignStrategy, Assignment, Averagely, LabelledQueue};
-use crate::broker::expiry::KeptBefore;
+use crate::broker::expiry::Passed;
 use crate::broker::mode::Mode;
 use crate::broker::start::Start;
 use crate::error::Result;
@@ -175,8 +175,8 @@ impl Group {
         let owner = Owner { member, handle: handle.clone(), queue: index, key, draining, anew };
         state.owners.insert(seat.clone(), owner);
         let meter = state.meter(id.topic(), self.store.clock());
-        let kept_before = KeptBefore::default();
-        let owned = Owned { id, queue, key, filter, lease, meter, kept_before };
+        let passed = Passed::nothing();
+        let owned = Owned { id, queue, key, filter, lease, meter, passed };
         handle.assign(owned, offset);
     }
 

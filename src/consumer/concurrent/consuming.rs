@@ -49,7 +49,7 @@ impl Service {
                 claimed.start = end;
             } else {
                 if let Some(message) = run.messages().get(claimed.start) {
-                    self.expired(queue, &message);
+                    self.pass_expired(queue, &message);
                 }
                 claimed.start += 1;
             }

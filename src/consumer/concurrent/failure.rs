@@ -4,9 +4,9 @@ use super::super::owned_queue::{OwnedQueue, Work};
 use super::Service;
 use super::worker::Worker;
 use crate::broker::Mode;
+use crate::broker::copies::Copies;
 use crate::broker::run::{Place, Run};
 use crate::broker::send_back::Failure;
-use crate::broker::settled::Settled;
 use crate::error::Error;
 use crate::names;
 use crate::store::{Appended, Delivery};
@@ -73,9 +73,9 @@ impl Service {
     }
 
     /// The time of a message was over before its turn came.
-    pub(super) fn expired(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
+    pub(super) fn pass_expired(&self, queue: &Arc<OwnedQueue>, delivery: &Delivery<'_>) {
         let offset = delivery.offset();
-        let kept = self.core.expire(self.account(), &queue.owned, delivery);
+        let kept = self.core.pass_by(self.account(), &queue.owned, delivery);
         match kept.and_then(|kept| kept.map_or(Ok(()), |kept| self.core.make_durable(&kept))) {
             Ok(()) => self.progress(queue, queue.window.finish(offset, delivery.body().len())),
             Err(error) => {
@@ -126,20 +126,20 @@ impl Service {
     pub(super) fn again<'a>(&'a self, queue: &'a OwnedQueue, next: u64) -> Again<'a> {
         let own_progress = self.mode == Mode::Clustering && self.own_offsets.is_none();
         let look_up = || {
-            let queue = &queue.owned.queue;
-            if own_progress { self.core.settled(&self.group, queue, next) } else { None }
+            let owned = &queue.owned;
+            if own_progress { self.core.sent_back(&self.group, owned, next) } else { None }
         };
-        let settled = queue.settled.get_or_init(look_up).as_ref();
+        let sent_back = queue.sent_back.get_or_init(look_up).as_ref();
         let is_retried = names::is_of_a_group(queue.owned.id.topic());
         let filter = self.settings.filter_retries && is_retried;
-        Again { service: self, settled, filter }
+        Again { service: self, sent_back, filter }
     }
 }
 
 /// Which messages have had their turn.
 pub(super) struct Again<'a> {
     service: &'a Service,
-    settled: Option<&'a Settled>,
+    sent_back: Option<&'a Copies>,
     filter: bool,
 }
 
@@ -147,7 +147,7 @@ impl Again<'_> {
     /// Whether a message is to be delivered: it has not been sent back before, and what has failed
     /// still passes, if that is asked for (FILT-4).
     pub(super) fn delivers(&self, message: &Delivery<'_>) -> bool {
-        let sent_back = self.settled.is_some_and(|settled| settled.has(message));
+        let sent_back = self.sent_back.is_some_and(|copies| copies.replace(message));
         !sent_back && (!self.filter || self.service.passes_again(message))
     }
 }

@@ -74,6 +74,7 @@ impl Service {
     fn read(&self, queue: &OwnedQueue, next: u64) -> Result<Fetch> {
         let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
         let (again, owned) = (self.again(queue, next), &queue.owned);
+        owned.passed.forget_below(queue.window.low());
         let comes_again = queue.unsettled.lock().knows_any();
         if !comes_again || self.settings.filter_retries {
             let delivers = |message: &Delivery<'_>| again.delivers(message);

@@ -4,7 +4,7 @@ use super::super::builder::Plan;
 use super::cursor::Cursor;
 use super::member::PullMember;
 use crate::broker::core::Running;
-use crate::broker::expiry::KeptBefore;
+use crate::broker::expiry::Passed;
 use crate::broker::filter::Filter;
 use crate::broker::group::Owned;
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ impl PullMember {
         topic.check_readable()?;
         let key = self.group.key(self.mode, &self.name, &queue)?;
         let (meter, filter) = (self.group.meter(id.topic()), filter.clone());
-        let (id, lease, kept_before) = (id.clone(), None, KeptBefore::default());
-        Ok(Owned { id, queue, key, filter, lease, meter, kept_before })
+        let (id, lease, passed) = (id.clone(), None, Passed::nothing());
+        Ok(Owned { id, queue, key, filter, lease, meter, passed })
     }
 }

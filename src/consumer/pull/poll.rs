@@ -101,10 +101,11 @@ impl PullMember {
             let mut queues = self.queues.lock();
             queues.last = Some(id.clone());
             let held = queues.owned.get(id).filter(|cursor| cursor.is_read());
-            let Some((owned, from)) = held.map(|cursor| (cursor.owned.clone(), cursor.next)) else {
-                return Ok(());
-            };
+            let Some(cursor) = held else { return Ok(()) };
+            let (owned, from) = (cursor.owned.clone(), cursor.next);
+            let committed = cursor.committed;
             drop(queues);
+            owned.passed.forget_below(committed);
             let wanted = most - read.messages.len();
             let began = self.core.clock().moment();
             let most = Most { messages: wanted, bytes: MOST_BYTES };

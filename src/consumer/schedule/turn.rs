@@ -57,6 +57,7 @@ impl PullTurn<'_> {
         let (from, owned, service) = (self.queue.gate.next(), &self.queue.owned, self.service);
         let most = Most { messages: max, bytes: usize::MAX };
         let began = service.core.clock().moment();
+        owned.passed.forget_below(from);
         let fetch = service.core.fetch_for(service.account(), owned, from, most, |_| true)?;
         if fetch.status == FetchStatus::Found {
             let now = service.core.clock().moment();
