@@ -91,7 +91,7 @@ impl DeadLetters {
         self.drive(|_| true)
     }
 
-    /// Does so for those that pass a filter.
+    /// Does so for those that pass a filter. Its predicates may use this group as they like.
     ///
     /// # Errors
     /// `Filter`; or as [`redrive_all`](Self::redrive_all).
@@ -101,7 +101,16 @@ impl DeadLetters {
         Error: From<F::Error>,
     {
         let filter = filter.try_into()?;
-        self.drive(|delivery| filter.passes(delivery))
+        self.broker.core().known_group(&self.group)?;
+        // No code of the user's runs in this group's turn.
+        let mut matching = HashSet::new();
+        for letter in self.iter()? {
+            let letter = letter?;
+            if filter.passes(&letter.delivery()) {
+                matching.insert(letter.delivery().position());
+            }
+        }
+        self.drive(|delivery| matching.contains(&delivery.position()))
     }
 
     /// Does so for the one with this id; false if there is none.
@@ -119,6 +128,15 @@ impl DeadLetters {
     pub fn purge(&self) -> Result<u64> {
         let core = self.broker.core();
         let _turn = core.turns.take(core.clock(), &self.group);
+        self.purge_now()
+    }
+
+    /// Drops them if all were driven again. The caller has the turn of the group.
+    pub(super) fn purge_if_driven(&self) -> Result<()> {
+        if self.iter()?.next().is_none() { self.purge_now().map(drop) } else { Ok(()) }
+    }
+
+    fn purge_now(&self) -> Result<u64> {
         match self.broker.purge(&dead_letter_topic(&self.group)) {
             Err(Error::NoSuchTopic { .. }) => Ok(0),
             purged => purged,
@@ -127,17 +145,20 @@ impl DeadLetters {
 
     fn drive(&self, wanted: impl Fn(&Delivery<'_>) -> bool) -> Result<u64> {
         let core = self.broker.core();
-        core.known_group(&self.group)?;
         let _turn = core.turns.take(core.clock(), &self.group);
+        core.known_group(&self.group)?;
         let (mut driven, mut last) = (0, None);
-        for letter in self.iter()? {
+        let done = self.iter()?.try_for_each(|letter| {
             let letter = letter?;
             if wanted(&letter.delivery()) {
                 last = Some(core.drive_again(&self.group, &letter.delivery())?);
                 driven += 1;
             }
-        }
-        last.map_or(Ok(()), |last| core.make_durable(&last))?;
+            Ok(())
+        });
+        // Also of what was driven before an error.
+        let durable = last.map_or(Ok(()), |last| core.make_durable(&last));
+        done.and(durable)?;
         Ok(driven)
     }
 }
@@ -204,7 +225,10 @@ impl Core {
         };
         for queue in &retries.queues {
             self.store.visit_from(queue, oldest.position, |record| {
-                driven.insert(record.origin());
+                // The others are of what has failed.
+                if record.reconsumed() == 0 {
+                    driven.insert(record.origin());
+                }
             });
         }
         Ok(driven)

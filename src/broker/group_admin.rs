@@ -60,36 +60,47 @@ impl Broker {
     }
 
     /// Deletes a group without running members: its settings, all its progress, and what it was to
-    /// get again. Its [dead letters](Self::dead_letters) stay. A later group of the name begins anew.
+    /// get again. A later group of the name begins anew. Its [dead letters](Self::dead_letters) stay,
+    /// unless all of them were driven again: which ones were is forgotten.
     ///
     /// # Errors
-    /// `NoSuchGroup`; `GroupInUse`; or as [`create_group`](Self::create_group).
+    /// `NoSuchGroup`; `GroupInUse`; or as [`create_group`](Self::create_group): then the group is
+    /// still there, to be deleted again.
     pub fn delete_group(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.known_group(name)?;
         let group = core.group(name)?;
         group.retire()?;
+        let deleted = self.delete_unused_group(name);
+        core.store.flusher().ring();
+        match deleted {
+            Ok(()) => core.forget_group(name),
+            Err(_) => group.reinstate(),
+        }
+        deleted
+    }
+
+    /// What is to be delivered again goes first. If the process ends in between, there still is a
+    /// group to be deleted, and no later one of the name gets what is left of it.
+    fn delete_unused_group(&self, name: &str) -> Result<()> {
+        let core = self.core();
+        let _turn = core.turns.take(core.clock(), name);
+        self.dead_letters(name)?.purge_if_driven()?;
+        match self.delete_topic(&names::retry_topic(name)) {
+            Ok(()) | Err(Error::NoSuchTopic { .. }) => {}
+            Err(error) => return Err(error),
+        }
         let instances = instance_name(name, "");
-        let removed = core.while_open(|| {
+        core.while_open(|| {
             let all = core.store.groups.all().into_iter();
-            let mut own = all.filter(|(known, _)| known == name || known.starts_with(&instances));
-            own.try_for_each(|(known, number)| {
+            let own = all.filter(|(known, _)| known == name || known.starts_with(&instances));
+            let (group, members): (Vec<_>, Vec<_>) = own.partition(|(known, _)| known == name);
+            members.into_iter().chain(group).try_for_each(|(known, number)| {
                 core.store.groups.remove(&known)?;
                 core.store.offsets.forget_group(number);
                 Ok(())
             })
-        });
-        core.store.flusher().ring();
-        match removed {
-            Ok(()) => core.forget_group(name),
-            Err(_) => group.reinstate(),
-        }
-        removed?;
-        // Nobody is left to whom it could be delivered.
-        match self.delete_topic(&names::retry_topic(name)) {
-            Err(Error::NoSuchTopic { .. }) => Ok(()),
-            deleted => deleted,
-        }
+        })
     }
 
     /// The groups that were created or had a consumer, sorted by name.

@@ -1,4 +1,5 @@
-//! Turns: what is done by one thread at a time for each group, with no lock held.
+//! Turns: what is done by one thread at a time for each group, with no lock held. No code of the
+//! user's runs in one, which might wait for another.
 
 use crate::clock::Clock;
 use crate::sync::{Mutex, Rank, Signal};

@@ -1,7 +1,10 @@
 //! Dead letters: looking at them, driving them again, purging them.
 
 use crate::support::*;
-use rocklet::{BackOff, Broker, Delivery, Filter, GroupSettings, Message, PushConsumer};
+use rocklet::{
+    BackOff, Broker, Delivery, DrivenClock, Error, Filter, Flush, GroupSettings, Message,
+    PushConsumer,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -186,4 +189,65 @@ fn dead_letters_wait_for_a_consumer_and_may_be_purged_before() {
     let _consumer = group.start(&scene.broker, "g");
     wait_for("all", || scene.broker.stats().delivered == 2);
     assert_eq!([0, 1, 2, 3, 4].map(|nth| group.seen.count(nth)), [2, 2, 2, 3, 3]);
+}
+
+/// Makes a group with so many dead letters.
+fn with_dead_letters(broker: &Broker, letters: u32) {
+    broker.create_group("g", GroupSettings::new().max_retries(0)).unwrap();
+    let consumer = Group::failing().start(broker, "g");
+    send(&broker.producer(), "t", 0..letters);
+    wait_for("dead letters", || broker.stats().dead_letters == u64::from(letters));
+    drop(consumer);
+}
+
+#[test]
+fn a_group_that_was_deleted_leaves_no_dead_letter_that_was_driven_again() {
+    let scene = scene();
+    let broker = &scene.broker;
+    with_dead_letters(broker, 4);
+    let dead = broker.dead_letters("g").unwrap();
+    let first = dead.iter().unwrap().next().unwrap().unwrap().id();
+    assert!(dead.redrive(first).unwrap());
+    broker.delete_group("g").unwrap();
+    assert!(matches!(dead.redrive_all(), Err(Error::NoSuchGroup { .. })));
+    // One of them was, but which one is not known any more.
+    broker.create_group("g", GroupSettings::new()).unwrap();
+    assert_eq!((dead.count().unwrap(), dead.redrive_all().unwrap()), (4, 4));
+    broker.delete_group("g").unwrap();
+    broker.create_group("g", GroupSettings::new()).unwrap();
+    assert_eq!((dead.count().unwrap(), dead.redrive_all().unwrap()), (0, 0));
+}
+
+#[test]
+fn what_was_driven_again_before_an_error_is_durable() {
+    let clock = DrivenClock::new(1_000_000);
+    let scene = scene_with(|builder| builder.clock(&clock).flush(Flush::EveryMessage));
+    let broker = &scene.broker;
+    with_dead_letters(broker, 3);
+    let dead = broker.dead_letters("g").unwrap();
+    let third = dead.iter().unwrap().nth(2).unwrap().unwrap().delivery().position();
+    let log = scene.dir.path().join("commitlog/00000000000000000000");
+    let log = std::fs::OpenOptions::new().write(true).open(log).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&log, &[0xff; 16], third).unwrap();
+    assert!(matches!(dead.redrive_all(), Err(Error::Corrupt { .. })));
+    assert_eq!((stored(broker, "%RETRY%g"), broker.stats().unflushed), (2, 0));
+}
+
+/// Its predicates run in nobody's turn.
+#[test]
+fn a_filter_of_dead_letters_may_drive_them_again_itself() {
+    let scene = scene();
+    let broker = &scene.broker;
+    with_dead_letters(broker, 6);
+    let dead = broker.dead_letters("g").unwrap();
+    let inner = dead.clone();
+    let filter = Filter::predicate(move |letter: &Delivery<'_>| {
+        if number(letter).is_multiple_of(2) {
+            inner.redrive(letter.id()).unwrap();
+        }
+        true
+    });
+    let outer = dead.clone();
+    let driven = returns("driving", move || outer.redrive_matching(filter).unwrap());
+    assert_eq!((driven, dead.count().unwrap(), stored(broker, "%RETRY%g")), (3, 0, 6));
 }

@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use rocklet::{
-    Broker, Change, DrivenClock, Error, Fate, FaultPlan, Filter, Flush, Message, SimulatedStorage,
-    StorageCall, StorageFault, Verify,
+    BackOff, Broker, Change, Delivery, DrivenClock, Error, Fate, FaultPlan, Filter, Flush,
+    GroupSettings, Message, SimulatedStorage, StorageCall, StorageFault, Verify,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -223,7 +223,7 @@ fn a_poll_that_waits_takes_no_real_time() {
 fn push_consumers_work_on_a_simulated_storage() {
     let (storage, clock, broker) = new(1);
     let builder = broker.push_consumer("g").subscribe("t", Filter::ALL).unwrap();
-    let consumer = builder.start(|_: &rocklet::Delivery<'_>| ()).unwrap();
+    let consumer = builder.start(|_: &Delivery<'_>| ()).unwrap();
     for nth in 0..50 {
         send_to(&broker, "t", 0, nth);
     }
@@ -272,4 +272,44 @@ fn a_changed_byte_is_noticed_by_a_verifying_read_and_no_other() {
         drop(reader);
         broker.close().unwrap();
     }
+}
+
+/// Whatever call fails or is the last one: what is to be delivered again does not outlive its group.
+#[test]
+fn a_group_that_is_half_deleted_is_there_to_be_deleted_again() {
+    let (storage, clock, broker) = new(1);
+    broker.create_group("g", GroupSettings::new().back_off(BackOff::table([INTERVAL]))).unwrap();
+    let builder = broker.push_consumer("g").subscribe("t", "*").unwrap();
+    let consumer = builder.start(|_: &Delivery<'_>| Err::<(), _>("planted")).unwrap();
+    send_to(&broker, "t", 0, 0);
+    wait_for("a failure", || broker.stats().retries == 1);
+    drop(consumer);
+    clock.advance(INTERVAL);
+    clock.advance(INTERVAL);
+    let stands = |broker: &Broker| broker.browse("%RETRY%g").is_ok();
+    assert!(stands(&broker));
+    let mut halves = 0;
+    for calls in 0.. {
+        let storage = storage.kill();
+        let broker = open(&storage, &clock);
+        storage.fail(FaultPlan::new(StorageFault::Io).after(calls));
+        let deleted = broker.delete_group("g");
+        let crash = || storage.crash();
+        let lefts = [storage.kill(), crash().with(|_| Fate::Lost), crash().with(|_| Fate::Kept)];
+        for left in lefts {
+            let broker = open(&left, &clock);
+            let is_there = broker.groups() == ["g"];
+            assert!(is_there || !stands(&broker), "after {calls} calls");
+            assert!(!is_there || deleted.is_err(), "after {calls} calls");
+            if is_there {
+                halves += u32::from(!stands(&broker));
+                broker.delete_group("g").unwrap();
+                assert!(!stands(&broker) && broker.groups().is_empty());
+            }
+        }
+        if deleted.is_ok() {
+            break;
+        }
+    }
+    assert!(halves > 0, "no call failed in between");
 }
