@@ -225,7 +225,7 @@ impl Member for Service {
             let (service, queue) = (self.myself.clone(), Arc::downgrade(&queue));
             self.core.timer.after(limit, move || {
                 if let (Some(service), Some(queue)) = (service.upgrade(), queue.upgrade()) {
-                    service.give_up(&queue);
+                    service.abandon(&queue);
                 }
             });
         }

@@ -21,7 +21,7 @@ mod queue_changes;
 mod running_info;
 pub(crate) mod schedule;
 pub(crate) mod timed_call;
-mod unsettled;
+mod uncommitted;
 
 pub use batch::{Batch, BatchIter};
 pub use batch_listener::{BatchListener, BatchOutcome, IntoBatchOutcome};

@@ -1,7 +1,7 @@
 //! A queue that a push consumer owns, and what travels on the channel of its workers.
 
 use super::concurrent::Service;
-use super::unsettled::Unsettled;
+use super::uncommitted::Uncommitted;
 use crate::broker::copies::Copies;
 use crate::broker::group::Owned;
 use crate::broker::hold::{Arrival, Waiter};
@@ -22,7 +22,7 @@ pub(super) struct OwnedQueue {
     /// outlives the consumer.
     pub(super) failed: Mutex<BTreeMap<u64, DetachedDelivery>>,
     /// Of a queue that is consumed in order: only who has its pull request uses it.
-    pub(super) unsettled: Mutex<Unsettled>,
+    pub(super) uncommitted: Mutex<Uncommitted>,
     pub(super) reads: Reads,
     pub(super) last_call: LastCall,
     /// What of it has been sent back before it was given to this consumer, once that is known.
@@ -62,7 +62,7 @@ impl OwnedQueue {
             owned,
             window,
             failed: Mutex::new(Rank::ProcessQueue, BTreeMap::new()),
-            unsettled: Mutex::new(Rank::ProcessQueue, Unsettled::default()),
+            uncommitted: Mutex::new(Rank::ProcessQueue, Uncommitted::default()),
             reads: Reads::new(service.core.clock().moment()),
             last_call: LastCall::new(service.core.clock().moment()),
             sent_back: OnceLock::new(),

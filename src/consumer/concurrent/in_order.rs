@@ -147,7 +147,7 @@ impl Service {
         now: Tick,
     ) -> (Turn, Tick) {
         let places = &run.places()[claimed.clone()];
-        let again = queue.unsettled.lock().living(run, claimed.clone());
+        let again = queue.uncommitted.lock().living(run, claimed.clone());
         let batch = match &again {
             Some(living) => Batch::new(living, 0..living.len()),
             None => Batch::new(run.messages(), claimed),
@@ -175,7 +175,7 @@ impl Service {
             OrderlyOutcome::Rollback(pause) if manual => {
                 let (id, reason) = (&queue.owned.id, pause.reason());
                 self.note_failure(format!("{id} was rolled back: {reason}"));
-                let kept = queue.unsettled.lock().roll_back(places);
+                let kept = queue.uncommitted.lock().roll_back(places);
                 return (self.suspend(queue, run, &kept, places, &pause), end);
             }
             outcome => {
@@ -230,10 +230,13 @@ impl Service {
             let limit = self.settings.orderly_retries;
             let given_up = limit.is_some_and(|limit| message.attempt() >= limit);
             // One dead letter, by whoever has the queue.
-            if given_up && !self.is_overtaken(queue) && self.give_up_on(queue, &message, reason) {
-                queue.unsettled.lock().note_dead(offset);
+            if given_up
+                && !self.is_overtaken(queue)
+                && self.make_dead_letter(queue, &message, reason)
+            {
+                queue.uncommitted.lock().note_dead(offset);
             } else {
-                queue.unsettled.lock().note_failure(offset);
+                queue.uncommitted.lock().note_failure(offset);
                 waits = true;
             }
         }
@@ -241,7 +244,7 @@ impl Service {
     }
 
     /// Makes a message a dead letter, or drops it in broadcasting; false if that fails.
-    fn give_up_on(&self, queue: &OwnedQueue, message: &Delivery<'_>, reason: &str) -> bool {
+    fn make_dead_letter(&self, queue: &OwnedQueue, message: &Delivery<'_>, reason: &str) -> bool {
         let counters = &self.core.counters;
         if self.mode == Mode::Broadcasting {
             counters.dropped.fetch_add(1, Ordering::Relaxed);
@@ -275,13 +278,13 @@ impl Service {
     /// A batch is done with: kept until a commit, or committed with what was kept before it.
     fn done_in_order(&self, queue: &Arc<OwnedQueue>, batch: &[Place], kept: bool) {
         if kept {
-            queue.unsettled.lock().keep(batch);
+            queue.uncommitted.lock().keep(batch);
             return self.progress(queue, queue.window.keep(batch.len()));
         }
-        let before = queue.unsettled.lock().take_kept();
+        let before = queue.uncommitted.lock().take_kept();
         let progress = queue.window.commit(&before, batch);
         if let Some(offset) = progress.commit {
-            queue.unsettled.lock().settle(offset);
+            queue.uncommitted.lock().forget_below(offset);
         }
         self.progress(queue, progress);
     }

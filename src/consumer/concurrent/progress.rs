@@ -45,7 +45,7 @@ impl Service {
     }
 
     /// Gives a revoked queue back, though a listener is still inside with a message of it.
-    pub(super) fn give_up(&self, queue: &Arc<OwnedQueue>) {
+    pub(super) fn abandon(&self, queue: &Arc<OwnedQueue>) {
         if queue.window.abandon() {
             self.core.counters.taken_over.fetch_add(1, Ordering::Relaxed);
             let (id, low) = (&queue.owned.id, queue.window.low());

@@ -75,14 +75,14 @@ impl Service {
         let most = Most { messages: self.settings.pull_batch, bytes: RUN_BYTES };
         let (again, owned) = (self.again(queue, next), &queue.owned);
         owned.passed.forget_below(queue.window.low());
-        let comes_again = queue.unsettled.lock().knows_any();
+        let comes_again = queue.uncommitted.lock().knows_any();
         if !comes_again || self.settings.filter_retries {
             let delivers = |message: &Delivery<'_>| again.delivers(message);
             return self.core.fetch_for(self.account(), owned, next, most, delivers);
         }
         // What was delivered before in order is not filtered again (FILT-4).
         let delivers = |message: &Delivery<'_>| {
-            let known = queue.unsettled.lock().knows(message.offset());
+            let known = queue.uncommitted.lock().knows(message.offset());
             again.delivers(message) && (known || self.core.passes(&owned.filter, message))
         };
         let unfiltered = Owned { filter: Filter::ALL, ..owned.clone() };

@@ -60,9 +60,9 @@ impl Cursor {
     /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
     /// them, that is progress at once (PULL-11, B-086).
     pub(super) fn pass(&mut self, core: &Core, next: u64) {
-        let settled = !self.moved;
+        let all_committed = !self.moved;
         self.next = next;
-        if settled && next > self.committed {
+        if all_committed && next > self.committed {
             self.moved = true;
             // What fails here is left to the next commit.
             let _ = self.commit(core);

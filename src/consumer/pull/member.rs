@@ -111,10 +111,10 @@ impl PullMember {
 
     /// Lets go of what was revoked and has nothing uncommitted.
     fn release(&self, mut queues: MutexGuard<'_, Queues>) {
-        let settled = queues.owned.iter().filter(|(_, cursor)| cursor.revoked && !cursor.moved);
-        let settled: Vec<QueueId> = settled.map(|(id, _)| id.clone()).collect();
+        let done = queues.owned.iter().filter(|(_, cursor)| cursor.revoked && !cursor.moved);
+        let done: Vec<QueueId> = done.map(|(id, _)| id.clone()).collect();
         // What they hold of a filter goes without the lock: a predicate is the user's.
-        let gone: Vec<_> = settled.iter().filter_map(|id| queues.owned.remove_entry(id)).collect();
+        let gone: Vec<_> = done.iter().filter_map(|id| queues.owned.remove_entry(id)).collect();
         drop(queues);
         for (id, cursor) in gone {
             self.group.released(&self.name, &id, cursor.committed);
@@ -247,9 +247,9 @@ impl Member for PullMember {
         let cursor = queues.owned.get_mut(id)?;
         // Messages that were handed out belong to the user until the next commit.
         cursor.revoked = true;
-        let settled =
+        let done =
             !cursor.moved || self.closed.load(Ordering::Acquire) || cursor.owned.queue.is_gone();
-        if settled { queues.owned.remove(id).map(|cursor| cursor.committed) } else { None }
+        if done { queues.owned.remove(id).map(|cursor| cursor.committed) } else { None }
     }
 
     /// Reading is up to the user, who may take any time for it (REB-7).

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 /// Of messages that are not committed. In memory only: the next owner begins anew (ORD-18).
 #[derive(Debug, Default)]
-pub(super) struct Unsettled {
+pub(super) struct Uncommitted {
     /// Done with, and kept until a commit or a rollback; by offset.
     kept: Vec<Place>,
     /// Those that were delivered and come again, by offset.
@@ -23,7 +23,7 @@ struct Again {
     dead: bool,
 }
 
-impl Unsettled {
+impl Uncommitted {
     /// Whether a message comes again.
     pub(super) fn knows(&self, offset: u64) -> bool {
         self.again.contains_key(&offset)
@@ -72,7 +72,7 @@ impl Unsettled {
     }
 
     /// Forgets what is below `offset`, which is committed.
-    pub(super) fn settle(&mut self, offset: u64) {
+    pub(super) fn forget_below(&mut self, offset: u64) {
         if !self.again.is_empty() {
             self.again = self.again.split_off(&offset);
         }
@@ -84,20 +84,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ord_18_what_comes_again_is_known_until_it_is_settled() {
-        let mut unsettled = Unsettled::default();
-        (0..3).for_each(|_| unsettled.note_failure(7));
-        unsettled.note_dead(8);
+    fn ord_18_what_comes_again_is_known_until_it_is_committed() {
+        let mut uncommitted = Uncommitted::default();
+        (0..3).for_each(|_| uncommitted.note_failure(7));
+        uncommitted.note_dead(8);
         let place = |offset| Place { offset, size: 1 };
-        unsettled.keep(&[place(9), place(10)]);
-        assert_eq!(unsettled.roll_back(&[place(11)]), [place(9), place(10)]);
-        assert_eq!(unsettled.take_kept(), []);
-        let times: Vec<_> = unsettled.again.iter().map(|(at, again)| (*at, again.times)).collect();
+        uncommitted.keep(&[place(9), place(10)]);
+        assert_eq!(uncommitted.roll_back(&[place(11)]), [place(9), place(10)]);
+        assert_eq!(uncommitted.take_kept(), []);
+        let times: Vec<_> =
+            uncommitted.again.iter().map(|(at, again)| (*at, again.times)).collect();
         assert_eq!(times, [(7, 3), (8, 0), (9, 0), (10, 0), (11, 0)]);
-        unsettled.settle(8);
-        assert!(!unsettled.knows(7) && unsettled.again[&8].dead);
-        assert!(unsettled.knows(11) && !unsettled.knows(12));
-        unsettled.settle(12);
-        assert!(!unsettled.knows_any());
+        uncommitted.forget_below(8);
+        assert!(!uncommitted.knows(7) && uncommitted.again[&8].dead);
+        assert!(uncommitted.knows(11) && !uncommitted.knows(12));
+        uncommitted.forget_below(12);
+        assert!(!uncommitted.knows_any());
     }
 }
