@@ -16,8 +16,9 @@ fn builder(dir: &Path, clock: &DrivenClock) -> BrokerBuilder {
     Broker::builder(dir).segment_bytes(SEGMENT).clock(clock)
 }
 
+/// Background work is done as steps, at the time that the clock shows and no later.
 fn scene_by(retention: Retention) -> (Scene, DrivenClock) {
-    let (clock, dir) = (DrivenClock::new(NOW_MS), tempfile::tempdir().unwrap());
+    let (clock, dir) = (DrivenClock::with_steps(NOW_MS, 1), tempfile::tempdir().unwrap());
     let broker = builder(dir.path(), &clock).retention(retention).open().unwrap();
     broker.create_topic("t", 1).unwrap();
     (Scene { broker, dir }, clock)
@@ -270,7 +271,10 @@ fn what_a_group_has_still_to_consume_stays_until_it_commits() {
     let consumer = scene.broker.pull_consumer("slow").subscribe("t", "*").unwrap();
     let mut consumer = consumer.batch(100).start().unwrap();
     send_large(&scene.broker, 0..30);
-    wait_for("retention to wait", || scene.broker.stats().retention.waits_for_groups);
+    wait_for("retention to wait", || {
+        clock.step();
+        scene.broker.stats().retention.waits_for_groups
+    });
     assert_eq!(bounds(&scene.broker), (0, 30));
     let mut polled = Vec::new();
     while polled.len() < 30 {
