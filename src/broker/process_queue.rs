@@ -19,8 +19,11 @@ pub(crate) struct ProcessQueue<M> {
 struct Window<M> {
     /// The lowest unfinished offset.
     low: u64,
-    /// Finished marks from `low` on; its end is where reading goes on.
+    /// Finished marks from `low` on.
     finished: VecDeque<bool>,
+    /// How many more are finished behind the marks, up to where reading goes on: however many a
+    /// filter passes by behind a message that hangs, they take no room.
+    passed: u64,
     unfinished: usize,
     bytes: usize,
     /// Of the unfinished: those that wait for another attempt.
@@ -85,6 +88,7 @@ impl<M> ProcessQueue<M> {
         let window = Window {
             low: offset,
             finished: VecDeque::new(),
+            passed: 0,
             unfinished: 0,
             bytes: 0,
             waiting: 0,
@@ -120,7 +124,7 @@ impl<M> ProcessQueue<M> {
         }
         for Place { offset, size } in run.places() {
             window.pass(*offset);
-            window.finished.push_back(false);
+            window.push(false);
             window.unfinished += 1;
             window.bytes += size;
         }
@@ -206,7 +210,7 @@ impl<M> ProcessQueue<M> {
             let given_back = || [kept, batch, unclaimed].into_iter().flatten();
             window.unfinished -= given_back().count();
             window.bytes -= given_back().map(|place| place.size).sum::<usize>();
-            window.again = window.again.max(before + window.finished.len() as u64);
+            window.again = window.again.max(window.end());
             if let Some(first) = given_back().next() {
                 window.cut(first.offset);
             }
@@ -274,7 +278,7 @@ impl<M> ProcessQueue<M> {
         InFlight {
             messages: window.unfinished,
             bytes: window.bytes,
-            span: window.finished.len() as u64,
+            span: window.end() - window.low,
         }
     }
 
@@ -285,7 +289,7 @@ impl<M> ProcessQueue<M> {
         let highest = window.finished.iter().rposition(|finished| !finished);
         Snapshot {
             low: window.low,
-            next: at(window.finished.len()),
+            next: window.end(),
             ends: lowest.map(at).zip(highest.map(at)),
             messages: window.unfinished,
             bytes: window.bytes,
@@ -339,20 +343,32 @@ impl<M> Window<M> {
         claimed
     }
 
+    /// Where reading goes on.
+    fn end(&self) -> u64 {
+        self.low + self.finished.len() as u64 + self.passed
+    }
+
+    /// Adds a mark at the end.
+    fn push(&mut self, finished: bool) {
+        let passed = usize::try_from(std::mem::take(&mut self.passed)).unwrap_or(usize::MAX);
+        self.finished.extend(std::iter::repeat_n(true, passed));
+        self.finished.push_back(finished);
+    }
+
     /// Ends the window at `offset`.
     fn cut(&mut self, offset: u64) {
+        let marks = self.finished.len() as u64;
         let kept = offset.saturating_sub(self.low);
+        self.passed = self.passed.min(kept.saturating_sub(marks));
         self.finished.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
     }
 
     /// Counts every offset from the end of the window up to `next` as finished.
     fn pass(&mut self, next: u64) {
-        let end = self.low + self.finished.len() as u64;
         if self.finished.is_empty() {
             self.low = self.low.max(next);
-        } else if next > end {
-            let wanted = usize::try_from(next - self.low).unwrap_or(usize::MAX);
-            self.finished.resize(wanted, true);
+        } else {
+            self.passed += next.saturating_sub(self.end());
         }
     }
 
@@ -365,6 +381,9 @@ impl<M> Window<M> {
         while self.finished.front() == Some(&true) {
             self.finished.pop_front();
             self.low += 1;
+        }
+        if self.finished.is_empty() {
+            self.low += std::mem::take(&mut self.passed);
         }
         let drained = self.revoked && self.unfinished == self.waiting && !self.drained;
         self.drained |= drained;

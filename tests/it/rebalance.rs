@@ -208,6 +208,8 @@ fn failing_storm(rounds: u32) {
     let most = total + stats.failed + 32 * stats.taken_over;
     assert!((total..=most).contains(&deliveries), "{deliveries} deliveries, at most {most}");
     assert!(stats.late <= stats.taken_over);
+    assert!(hung.load(Ordering::SeqCst) > 0 && stats.panicked > 0, "{stats:?}");
+    assert!(rounds < 100 || stats.taken_over > 0, "{stats:?}");
     assert_eq!(scene.broker.group_progress("g").unwrap().lag(), 0);
 }
 

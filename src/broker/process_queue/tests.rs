@@ -218,3 +218,18 @@ fn a_revoked_queue_does_not_wait_for_a_retry() {
     assert!(!queue.begin_retry());
     assert_eq!(queue.low(), 0);
 }
+
+/// (B-107)
+#[test]
+fn what_is_passed_by_behind_a_message_that_hangs_takes_no_room() {
+    let queue = ProcessQueue::new(0);
+    assert!(queue.register(&run(&[0]), 1));
+    (1..1_000_000).for_each(|next| assert_eq!(queue.skip_held(next), Progress::default()));
+    assert_eq!(queue.in_flight(), InFlight { messages: 1, bytes: 10, span: 999_999 });
+    assert!(queue.state.lock().finished.capacity() < 100);
+    assert_eq!(queue.finish(0, 10), commit(999_999));
+    // What is read behind it stands where it stands.
+    assert!(queue.register(&run(&[999_999, 1_000_002]), 1_000_005));
+    assert_eq!(queue.finish(1_000_002, 10), Progress::default());
+    assert_eq!(queue.finish(999_999, 10), commit(1_000_005));
+}
