@@ -1,8 +1,9 @@
 //! Subscribing while members run: for the whole group, at once.
 
 use crate::support::*;
-use rocklet::{Broker, Error, Filter, Message, PushConsumer, QueuesChanged};
+use rocklet::{Broker, Error, Filter, Message, PullConsumer, PushConsumer, QueuesChanged};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn member(broker: &Broker, name: &str, topics: &[&str], seen: &Seen) -> PushConsumer {
     let noted = seen.clone();
@@ -185,4 +186,26 @@ fn reb_10_the_listener_for_changed_queues_is_told_what_a_member_has_in_the_end()
     assert_eq!(last(&told, "t"), None, "by whoever polls");
     pull.poll(SHORT).unwrap();
     assert_eq!(last(&told, "t"), Some(pull.assignment()));
+}
+
+#[test]
+fn sub_5_what_was_read_by_an_earlier_filter_passes_nothing_that_the_present_one_wants() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    send_tagged(broker, "t", "wanted", 0);
+    // While the first filter looks at the message, another member replaces it.
+    let other: Arc<Mutex<Option<PullConsumer>>> = Arc::default();
+    let inside = other.clone();
+    let first = Filter::predicate(move |_| {
+        let other = inside.lock().unwrap().take();
+        other.into_iter().for_each(|mut other| other.subscribe("t", "wanted").unwrap());
+        false
+    });
+    let builder = || broker.pull_consumer("g").subscribe("t", first.clone()).unwrap();
+    let mut pull = builder().name("a").start().unwrap();
+    *other.lock().unwrap() = Some(builder().name("b").start().unwrap());
+    assert_eq!(pull.assignment().len(), 1);
+    let found: Vec<_> = (0..2).flat_map(|_| numbers(&pull.poll(Duration::ZERO).unwrap())).collect();
+    assert_eq!((found, committed(broker, "g", "t")), (vec![0], 0));
 }

@@ -43,10 +43,11 @@ impl PullMember {
         let before = std::mem::take(&mut queues.owned);
         for (owned, offset) in begun {
             let had = before.get(&owned.id).filter(|had| had.owned.key == owned.key);
-            let (id, waiter) = (owned.id.clone(), self.waiter(&owned));
+            let (id, ticket) = (owned.id.clone(), queues.ticket());
+            let waiter = self.waiter(&owned, ticket);
             let cursor = match had {
-                Some(had) => had.with(owned, waiter),
-                None => Cursor::new(owned, waiter, offset),
+                Some(had) => had.with(owned, ticket, waiter),
+                None => Cursor::new(owned, ticket, waiter, offset),
             };
             queues.owned.insert(id, cursor);
         }

@@ -9,6 +9,8 @@ use crate::sync::Arc;
 /// One queue that a pull consumer has.
 pub(super) struct Cursor {
     pub(super) owned: Owned,
+    /// Tells it from others of the same queue, earlier or later, which may have had another filter.
+    pub(super) ticket: u64,
     pub(super) waiter: Arc<dyn Waiter>,
     /// Where reading goes on; the next commit stores it.
     pub(super) next: u64,
@@ -22,15 +24,21 @@ pub(super) struct Cursor {
 
 impl Cursor {
     /// A queue that is read from `offset` on, where the group stands.
-    pub(super) fn new(owned: Owned, waiter: Arc<dyn Waiter>, offset: u64) -> Self {
+    pub(super) fn new(owned: Owned, ticket: u64, waiter: Arc<dyn Waiter>, offset: u64) -> Self {
         let (next, committed) = (offset, offset);
-        Self { owned, waiter, next, committed, moved: false, revoked: false, paused: false }
+        let (moved, revoked, paused) = (false, false, false);
+        Self { owned, ticket, waiter, next, committed, moved, revoked, paused }
     }
 
     /// The same place, with another filter.
-    pub(super) fn with(&self, owned: Owned, waiter: Arc<dyn Waiter>) -> Self {
+    pub(super) fn with(&self, owned: Owned, ticket: u64, waiter: Arc<dyn Waiter>) -> Self {
         let Self { next, committed, moved, revoked, paused, .. } = *self;
-        Self { owned, waiter, next, committed, moved, revoked, paused }
+        Self { owned, ticket, waiter, next, committed, moved, revoked, paused }
+    }
+
+    /// Whether what was found out for the holder of `ticket`, from `from` on, is true for it still.
+    pub(super) fn is_at(&self, ticket: u64, from: u64) -> bool {
+        !self.revoked && self.ticket == ticket && self.next == from
     }
 
     /// Whether it is to be read.

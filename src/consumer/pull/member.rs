@@ -46,8 +46,17 @@ pub(super) struct Queues {
     pub(super) owned: BTreeMap<QueueId, Cursor>,
     /// The queue that the last poll ended with: the next one begins behind it.
     pub(super) last: Option<QueueId>,
+    /// How many cursors there have been.
+    tickets: u64,
     /// When progress is to be committed by itself again.
     pub(super) commit_due: Option<Moment>,
+}
+
+impl Queues {
+    pub(super) fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
+    }
 }
 
 impl PullMember {
@@ -209,9 +218,10 @@ impl PullMember {
         }
     }
 
-    pub(super) fn waiter(&self, owned: &Owned) -> Arc<dyn Waiter> {
+    pub(super) fn waiter(&self, owned: &Owned, ticket: u64) -> Arc<dyn Waiter> {
         Arc::new(PolledQueue {
             owned: owned.clone(),
+            ticket,
             store: self.core.store.clone(),
             woken: self.woken.clone(),
             member: self.myself.clone(),
@@ -235,8 +245,11 @@ impl PullMember {
 impl Member for PullMember {
     fn assign(&self, owned: Owned, offset: u64) {
         let id = owned.id.clone();
-        let waiter = self.waiter(&owned);
-        self.queues.lock().owned.insert(id.clone(), Cursor::new(owned, waiter, offset));
+        let mut queues = self.queues.lock();
+        let ticket = queues.ticket();
+        let waiter = self.waiter(&owned, ticket);
+        queues.owned.insert(id.clone(), Cursor::new(owned, ticket, waiter, offset));
+        drop(queues);
         self.woken.ring();
         self.note_change(id.topic());
     }

@@ -103,7 +103,7 @@ impl PullMember {
             let held = queues.owned.get(id).filter(|cursor| cursor.is_read());
             let Some(cursor) = held else { return Ok(()) };
             let (owned, from) = (cursor.owned.clone(), cursor.next);
-            let committed = cursor.committed;
+            let (ticket, committed) = (cursor.ticket, cursor.committed);
             drop(queues);
             owned.passed.forget_below(committed);
             let wanted = most - read.messages.len();
@@ -116,9 +116,9 @@ impl PullMember {
             let fetch = fetch.inspect_err(|_| pulls.failed.add(1))?;
             drop(reading);
             let mut queues = self.queues.lock();
-            let held = queues.owned.get_mut(id).filter(|cursor| !cursor.revoked);
-            // Given back meanwhile: its next owner reads the same.
-            let Some(cursor) = held.filter(|cursor| cursor.next == from) else { return Ok(()) };
+            let held = queues.owned.get_mut(id).filter(|cursor| cursor.is_at(ticket, from));
+            // Given back meanwhile, or begun anew with another filter: it is read again, by that.
+            let Some(cursor) = held else { return Ok(()) };
             match fetch.status {
                 FetchStatus::Found => {
                     let now = self.core.clock().moment();
@@ -161,11 +161,12 @@ impl PullMember {
         held.into_iter().map(park).collect()
     }
 
-    fn pass(&self, id: &QueueId, from: u64, next: u64) {
+    fn pass(&self, id: &QueueId, ticket: u64, from: u64, next: u64) {
         let mut queues = self.queues.lock();
         match queues.owned.get_mut(id) {
-            Some(cursor) if cursor.next == from => cursor.pass(&self.core, next),
-            // Told late: a seek came between, or what lies before `from`. Reading finds out.
+            Some(cursor) if cursor.is_at(ticket, from) => cursor.pass(&self.core, next),
+            // Told late: a seek came between, another filter, or what lies before `from`. Reading
+            // finds out.
             _ => self.woken.ring(),
         }
     }
@@ -174,6 +175,8 @@ impl PullMember {
 /// Wakes the poll that waits for one of its queues.
 pub(super) struct PolledQueue {
     pub(super) owned: Owned,
+    /// That of its cursor.
+    pub(super) ticket: u64,
     pub(super) store: Arc<Store>,
     pub(super) woken: Arc<Alarm>,
     pub(super) member: Weak<PullMember>,
@@ -186,7 +189,7 @@ impl Waiter for PolledQueue {
 
     fn skipped(&self, from: u64, next: u64) {
         if let Some(member) = self.member.upgrade() {
-            member.pass(&self.owned.id, from, next);
+            member.pass(&self.owned.id, self.ticket, from, next);
         }
     }
 
@@ -195,5 +198,54 @@ impl Waiter for PolledQueue {
             member.group.pulls.woken.add(1);
         }
         self.woken.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Phase, PullConsumer};
+    use super::*;
+    use crate::broker::Broker;
+    use crate::message::Message;
+
+    fn cursor(consumer: &PullConsumer) -> (Arc<dyn Waiter>, u64, u64) {
+        let Phase::Running(member) = &consumer.phase else { panic!("it does not run") };
+        let queues = member.queues.lock();
+        let cursor = queues.owned.values().next().unwrap();
+        (cursor.waiter.clone(), cursor.next, cursor.committed)
+    }
+
+    #[test]
+    fn what_is_told_for_an_earlier_filter_passes_nothing_that_the_present_one_may_want() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = Broker::builder(dir.path()).segment_bytes(1 << 20).open().unwrap();
+        broker.create_topic("t", 1).unwrap();
+        let mut pull = broker.pull_consumer("g").subscribe("t", "x").unwrap().start().unwrap();
+        let (old, ..) = cursor(&pull);
+        pull.subscribe("t", "y").unwrap();
+        broker.producer().send(&Message::new("t", b"body").tag("y")).unwrap();
+        // The producer's thread has looked at it for the old one, and comes late.
+        old.skipped(0, 1);
+        let (new, next, committed) = cursor(&pull);
+        assert_eq!((next, committed), (0, 0));
+        assert_eq!(pull.poll(Duration::ZERO).unwrap().len(), 1);
+        pull.commit().unwrap();
+        new.skipped(1, 2);
+        let (_, next, committed) = cursor(&pull);
+        assert_eq!((next, committed), (2, 2), "its own one is heard");
+    }
+
+    #[test]
+    fn what_is_told_for_the_filter_of_an_earlier_assignment_passes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let broker = Broker::builder(dir.path()).segment_bytes(1 << 20).open().unwrap();
+        broker.create_topic("t", 1).unwrap();
+        let queue = || [QueueId::new("t", 0)];
+        let mut pull = broker.pull_consumer("g").assign(queue(), "x").unwrap().start().unwrap();
+        let (old, ..) = cursor(&pull);
+        pull.assign(queue(), "y").unwrap();
+        broker.producer().send(&Message::new("t", b"body").tag("y")).unwrap();
+        old.skipped(0, 1);
+        assert_eq!(pull.poll(Duration::ZERO).unwrap().len(), 1);
     }
 }
