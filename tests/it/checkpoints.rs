@@ -98,6 +98,30 @@ fn pc_7_a_set_offset_moves_no_poll_and_is_overwritten_by_what_is_polled_later() 
 }
 
 #[test]
+fn pc_7_a_message_that_is_not_wanted_leaves_a_set_offset_where_it_is() {
+    let scene = scene();
+    scene.broker.create_topic("t", 1).unwrap();
+    (0..10).for_each(|nth| _ = send_tagged(&scene.broker, "t", "x", nth));
+    let mut pull = scene.broker.pull_consumer("g").subscribe("t", "x").unwrap().start().unwrap();
+    assert_eq!(polled(&mut pull).len(), 10);
+    pull.commit().unwrap();
+    pull.commit_offset(&q("t", 0), 3).unwrap();
+    // It is read, or told while the poll sleeps: neither is a commit.
+    send_tagged(&scene.broker, "t", "y", 10);
+    assert!(polled(&mut pull).is_empty());
+    assert_eq!(pull.committed(&q("t", 0)).unwrap(), Some(3));
+    let polling = std::thread::spawn(move || (numbers(&pull.poll(SOON).unwrap()), pull));
+    wait_for("a sleeping poll", || scene.broker.stats().held == 1);
+    send_tagged(&scene.broker, "t", "y", 11);
+    assert_eq!(committed(&scene.broker, "g", "t"), 3);
+    send_tagged(&scene.broker, "t", "x", 12);
+    let (found, mut pull) = polling.join().unwrap();
+    assert_eq!((found, committed(&scene.broker, "g", "t")), (vec![12], 3));
+    pull.commit().unwrap();
+    assert_eq!(committed(&scene.broker, "g", "t"), 13, "a commit is");
+}
+
+#[test]
 fn pc_1_leaving_keeps_what_was_committed_and_frees_the_name() {
     let (scene, _clock) = driven(20);
     let builder = || {

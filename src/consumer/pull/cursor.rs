@@ -68,7 +68,7 @@ impl Cursor {
     /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
     /// them, that is progress at once (PULL-11, B-086).
     pub(super) fn pass(&mut self, core: &Core, next: u64) {
-        let all_committed = !self.moved;
+        let all_committed = !self.moved && self.next == self.committed;
         self.next = next;
         if all_committed && next > self.committed {
             self.moved = true;
