@@ -42,6 +42,8 @@ struct State {
     files: Vec<Backing>,
     // By block length.
     classes: BTreeMap<usize, Class>,
+    /// Given back while somebody still looked at them.
+    held: Vec<Arc<Segment>>,
 }
 
 #[derive(Debug, Default)]
@@ -142,7 +144,8 @@ impl IndexArena {
         let largest = LARGEST_BLOCK.min(self.first_file / GROWTH);
         let length = (previous * GROWTH).clamp(SMALLEST_BLOCK, largest.max(SMALLEST_BLOCK));
         let mut state = self.state.lock();
-        let State { files, classes } = &mut *state;
+        state.take_back();
+        let State { files, classes, .. } = &mut *state;
         let class = classes.entry(length).or_default();
         let mut writer = match class.free.pop() {
             Some(mut used) => {
@@ -173,18 +176,12 @@ impl IndexArena {
         Ok(writer)
     }
 
-    /// Takes blocks back that no queue needs any more. One that a reader still holds stays out
-    /// of use until the next open.
+    /// Takes blocks back that no queue needs any more. One that a reader still holds is used again
+    /// when he has let go of it.
     pub(crate) fn free(&self, blocks: Vec<Arc<Segment>>) {
         let mut state = self.state.lock();
-        for block in blocks {
-            if let Ok(mut writer) = recycle(block) {
-                // Without a head it belongs to nobody, whatever happens next.
-                writer.zero_rest();
-                let length = writer.segment().capacity();
-                state.classes.entry(length).or_default().free.push(writer);
-            }
-        }
+        state.held.extend(blocks);
+        state.take_back();
     }
 
     /// Lets go of all files; the caller has seen to it that nothing is allocated any more.
@@ -219,6 +216,23 @@ impl IndexArena {
         let mut carver = Carver::new(region);
         carver.carve(HEAD, HEAD);
         Ok(carver)
+    }
+}
+
+impl State {
+    /// Makes those of the blocks given back free that nobody looks at any more.
+    fn take_back(&mut self) {
+        for block in std::mem::take(&mut self.held) {
+            match recycle(block) {
+                Ok(mut writer) => {
+                    // Without a head it belongs to nobody, whatever happens next.
+                    writer.zero_rest();
+                    let length = writer.segment().capacity();
+                    self.classes.entry(length).or_default().free.push(writer);
+                }
+                Err(held) => self.held.push(held),
+            }
+        }
     }
 }
 

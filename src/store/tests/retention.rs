@@ -180,6 +180,29 @@ fn dropping_at_any_position_keeps_whole_files_and_exact_minima() {
 }
 
 #[test]
+fn index_blocks_that_a_reader_held_are_used_again_when_he_lets_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 1);
+    let queue = &topic.queues[0];
+    let index = || std::fs::read_dir(dir.path().join("index")).unwrap().count();
+    let mut warm = None;
+    for round in 0..30 {
+        // As a reader does who looks something up while its blocks are given back.
+        let held = queue.blocks();
+        for nth in 0..700 {
+            send(&store, &topic, 0, round * 700 + nth);
+        }
+        store.drop_before(store.log.committed()).unwrap();
+        drop(held);
+        if round == 5 {
+            warm = Some(index());
+        }
+    }
+    assert_eq!(Some(index()), warm);
+}
+
+#[test]
 fn index_blocks_that_a_reader_held_are_taken_back_at_the_next_open() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
