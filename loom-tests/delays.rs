@@ -204,8 +204,7 @@ fn a_checkpoint_sees_the_record_and_what_it_did() {
             let scene = Scene::new();
             scene.beside_delivery(mirrored, [Scene::send, Scene::checkpoint]);
             scene.check();
-            let waited = scene.saved.lock().1.len();
-            waited
+            scene.saved.lock().1.len()
         });
         assert_eq!(seen, BTreeSet::from([0, 1, 2]));
     }
