@@ -2,14 +2,15 @@
 
 use super::handle::Broker;
 use crate::error::{Error, Result};
+use crate::store::{Fetch, FetchStatus};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::ops::AddAssign;
 use std::time::Duration;
 
 /// How reads for the consumers of a group ended, since the broker was opened.
 ///
-/// A read is a look at a limited number of messages of one queue: a turn of its pull request, or a
-/// part of a poll. What is pulled on no group's account is not counted.
+/// A read is a look at a limited number of messages of one queue: a turn of its pull request, a
+/// part of a poll, or a pull within a turn of a schedule. What is pulled on no group's account is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PullStats {
@@ -99,6 +100,16 @@ pub(crate) struct PullCounters {
 }
 
 impl PullCounters {
+    /// A read from `offset` on has ended, and took `took`.
+    pub(crate) fn count(&self, fetch: &Fetch, offset: u64, took: Duration) {
+        match fetch.status {
+            FetchStatus::Found => self.count_found(fetch.messages.len(), took),
+            FetchStatus::NoMatched => self.none_matched.add(1),
+            FetchStatus::Removing | FetchStatus::TooSmall => self.count_illegal(offset, fetch.next),
+            FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => self.no_new.add(1),
+        }
+    }
+
     pub(crate) fn count_found(&self, messages: usize, took: Duration) {
         self.found.add(1);
         self.messages.add(messages as u64);

@@ -181,6 +181,24 @@ fn lite_2_progress_of_an_assignment_survives_a_kill() {
 }
 
 #[test]
+fn lite_2_members_go_on_where_a_guest_has_committed_or_passed_by() {
+    let scene = four_queues();
+    let broker = &scene.broker;
+    let member = || broker.pull_consumer("g").subscribe("t", "*").unwrap().batch(4);
+    let mut guest = assigned(broker, &[0]);
+    let unwanted = broker.pull_consumer("g").assign(queues(&[1]), "unwanted").unwrap();
+    let mut passing = unwanted.start().unwrap();
+    drop(member().start().unwrap());
+    assert_eq!(polled(&mut guest), [0, 1, 2, 3]);
+    guest.commit().unwrap();
+    assert!(polled(&mut passing).is_empty());
+    let at = [0, 1].map(|queue| broker.committed("g", &q("t", queue)).unwrap());
+    assert_eq!(at, [Some(4), Some(10)]);
+    let mut member = member().batch(1024).start().unwrap();
+    assert_eq!(drain(&mut member), (4..10).chain(20..40).collect::<Vec<_>>());
+}
+
+#[test]
 fn lite_13_a_change_of_the_topic_is_told_to_whoever_has_queues_of_it() {
     let scene = four_queues();
     scene.broker.create_topic("other", 1).unwrap();

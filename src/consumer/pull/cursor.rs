@@ -51,12 +51,14 @@ impl Cursor {
         (self.next, self.moved) = (next, true);
     }
 
-    pub(super) fn commit(&mut self, core: &Core) -> Result<()> {
-        if self.moved {
-            core.store.set_offset(self.owned.key, self.next)?;
-            self.note_commit(self.next);
+    /// Stores where the user has got to, if that is new; says whether it was.
+    pub(super) fn commit(&mut self, core: &Core) -> Result<bool> {
+        if !self.moved {
+            return Ok(false);
         }
-        Ok(())
+        core.store.set_offset(self.owned.key, self.next)?;
+        self.note_commit(self.next);
+        Ok(true)
     }
 
     /// The group stands at `offset`, whatever was handed out.
@@ -66,14 +68,16 @@ impl Cursor {
     }
 
     /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
-    /// them, that is progress at once (PULL-11, B-086).
-    pub(super) fn pass(&mut self, core: &Core, next: u64) {
+    /// them, that is progress at once (PULL-11, B-086): says whether
+    /// it was stored.
+    pub(super) fn pass(&mut self, core: &Core, next: u64) -> bool {
         let all_committed = !self.moved && self.next == self.committed;
         self.next = next;
-        if all_committed && next > self.committed {
-            self.moved = true;
-            // What fails here is left to the next commit.
-            let _ = self.commit(core);
+        if !all_committed || next <= self.committed {
+            return false;
         }
+        self.moved = true;
+        // What fails here is left to the next commit.
+        self.commit(core).unwrap_or(false)
     }
 }

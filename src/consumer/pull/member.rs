@@ -15,7 +15,7 @@ use crate::broker::{Mode, Start};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::queue_id::QueueId;
-use crate::store::Delivery;
+use crate::store::{Delivery, OffsetKey};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Alarm, Arc, Mutex, MutexGuard, Rank, Signal, Weak};
 use std::collections::BTreeMap;
@@ -94,9 +94,26 @@ impl PullMember {
         let mut queues = self.queues.lock();
         // A member that was stopped has no queues to commit any more.
         self.check_open()?;
-        queues.owned.values_mut().try_for_each(|cursor| cursor.commit(&self.core))?;
-        self.release(queues);
-        Ok(())
+        let mut stored = Vec::new();
+        let committed = queues.owned.values_mut().try_for_each(|cursor| {
+            let is_new = cursor.commit(&self.core)?;
+            stored.extend(is_new.then_some(cursor.owned.key));
+            Ok(())
+        });
+        match committed {
+            Ok(()) => self.release(queues),
+            Err(_) => drop(queues),
+        }
+        stored.into_iter().for_each(|key| self.note_stored(key));
+        committed
+    }
+
+    /// What a guest has stored counts for whoever gets the queue next, and not where its last owner
+    /// has stopped.
+    pub(super) fn note_stored(&self, key: OffsetKey) {
+        if self.chooses {
+            self.group.take_left(key);
+        }
     }
 
     /// Stores progress of which the user keeps count, in any queue (PC-7).

@@ -119,31 +119,33 @@ impl PullMember {
             let held = queues.owned.get_mut(id).filter(|cursor| cursor.is_at(ticket, from));
             // Given back meanwhile, or begun anew with another filter: it is read again, by that.
             let Some(cursor) = held else { return Ok(()) };
-            match fetch.status {
+            let now = self.core.clock().moment();
+            let took = now.since(began);
+            pulls.count(&fetch, from, took);
+            let (stored, again) = match fetch.status {
                 FetchStatus::Found => {
-                    let now = self.core.clock().moment();
                     let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
-                    let (count, took) = (fetch.messages.len(), now.since(began));
-                    pulls.count_found(count, took);
-                    owned.meter.count_read(count, bytes, took, now);
+                    owned.meter.count_read(fetch.messages.len(), bytes, took, now);
                     read.messages.append(&fetch.messages);
                     cursor.go_on(fetch.next);
+                    (false, false)
                 }
                 FetchStatus::NoMatched => {
-                    pulls.none_matched.add(1);
-                    cursor.pass(&self.core, fetch.next);
                     read.unread |= fetch.next < fetch.max;
+                    (cursor.pass(&self.core, fetch.next), false)
                 }
                 FetchStatus::Removing | FetchStatus::TooSmall => {
-                    pulls.count_illegal(from, fetch.next);
-                    cursor.pass(&self.core, fetch.next);
-                    continue;
+                    (cursor.pass(&self.core, fetch.next), true)
                 }
-                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => {
-                    pulls.no_new.add(1);
-                }
+                FetchStatus::AtEnd | FetchStatus::Empty | FetchStatus::Beyond => (false, false),
+            };
+            drop(queues);
+            if stored {
+                self.note_stored(owned.key);
             }
-            return Ok(());
+            if !again {
+                return Ok(());
+            }
         }
     }
 
@@ -163,12 +165,19 @@ impl PullMember {
 
     fn pass(&self, id: &QueueId, ticket: u64, from: u64, next: u64) {
         let mut queues = self.queues.lock();
-        match queues.owned.get_mut(id) {
-            Some(cursor) if cursor.is_at(ticket, from) => cursor.pass(&self.core, next),
+        let stored = match queues.owned.get_mut(id) {
+            Some(cursor) if cursor.is_at(ticket, from) => {
+                cursor.pass(&self.core, next).then_some(cursor.owned.key)
+            }
             // Told late: a seek came between, another filter, or what lies before `from`. Reading
             // finds out.
-            _ => self.woken.ring(),
-        }
+            _ => {
+                self.woken.ring();
+                None
+            }
+        };
+        drop(queues);
+        stored.into_iter().for_each(|key| self.note_stored(key));
     }
 }
 
