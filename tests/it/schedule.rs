@@ -1,7 +1,9 @@
 //! Scheduled pulls: a callback for each queue, again and again.
 
 use crate::support::*;
-use rocklet::{Broker, DrivenClock, Error, PullSchedule, PullTurn, QueueId, ServiceState};
+use rocklet::{
+    Broker, DrivenClock, Error, GroupSettings, PullSchedule, PullTurn, QueueId, ServiceState,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -191,6 +193,35 @@ fn pc_9_what_a_schedule_and_its_turns_refuse() {
     let refused = builder().start(|_| Ok(HOUR));
     assert!(matches!(refused, Err(Error::Duplicate { .. })));
     assert_eq!(scene.broker.stats().consumers, 1);
+}
+
+#[test]
+fn pull_15_the_pulls_of_a_schedule_are_counted_as_well() {
+    let scene = scene();
+    let broker = &scene.broker;
+    broker.create_topic("t", 1).unwrap();
+    send_tagged(broker, "t", "other", 0);
+    let (sender, told) = std::sync::mpsc::channel();
+    let inside = broker.clone();
+    let _schedule = broker
+        .pull_schedule("g")
+        .subscribe("t", "wanted")
+        .unwrap()
+        .start(move |turn| {
+            turn.commit(turn.pull(7)?.next)?;
+            turn.pull(7)?;
+            send_tagged(&inside, "t", "wanted", 1);
+            turn.pull(7)?;
+            let settings = GroupSettings::new().forbid_consuming();
+            inside.update_group("g", settings)?;
+            sender.send(turn.pull(7).is_err())?;
+            Ok(HOUR)
+        })
+        .unwrap();
+    assert!(told.recv_timeout(SOON).unwrap());
+    let pulls = broker.pull_stats("g").unwrap();
+    assert_eq!((pulls.none_matched, pulls.no_new, pulls.failed), (1, 1, 1));
+    assert_eq!((pulls.found, pulls.messages), (1, 1));
 }
 
 #[test]

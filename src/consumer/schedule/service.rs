@@ -30,7 +30,7 @@ pub(super) type Callback = Box<dyn Fn(&PullTurn<'_>) -> NextTurn + Send + Sync>;
 /// The shared state of one pull schedule.
 pub(super) struct ScheduleService {
     pub(super) core: Arc<Core>,
-    group: Arc<Group>,
+    pub(super) group: Arc<Group>,
     name: String,
     mode: Mode,
     callback: Callback,
@@ -184,12 +184,14 @@ impl ScheduleService {
         // The timer outlives the schedule.
         let (service, turn) = (self.myself.clone(), Arc::downgrade(queue));
         let due = self.core.clock().moment().plus(delay);
-        let again = self.core.timer.at(due, move || {
+        // Held meanwhile: the turn may come, and make the next appointment, before this one is noted.
+        let mut again = queue.again.lock();
+        *again = Some(self.core.timer.at(due, move || {
             if let (Some(service), Some(queue)) = (service.upgrade(), turn.upgrade()) {
                 service.work.send(Work::Turn(queue));
             }
-        });
-        *queue.again.lock() = Some(again);
+        }));
+        drop(again);
         if queue.gate.is_revoked() {
             self.forget_turn(queue);
         }

@@ -53,16 +53,23 @@ impl PullTurn<'_> {
     /// `Setting`; `GroupForbids`; `Corrupt` if a message cannot be read.
     pub fn pull(&self, max: usize) -> Result<Pull> {
         check_range("max", max, 1, 65_535)?;
+        let read = self.read(max);
+        read.inspect_err(|_| self.service.group.pulls.failed.add(1))
+    }
+
+    fn read(&self, max: usize) -> Result<Pull> {
         self.service.permits()?;
         let (from, owned, service) = (self.queue.gate.next(), &self.queue.owned, self.service);
         let most = Most { messages: max, bytes: usize::MAX };
         let began = service.core.clock().moment();
         owned.passed.forget_below(from);
         let fetch = service.core.fetch_for(service.account(), owned, from, most, |_| true)?;
+        let now = service.core.clock().moment();
+        let took = now.since(began);
+        service.group.pulls.count(&fetch, from, took);
         if fetch.status == FetchStatus::Found {
-            let now = service.core.clock().moment();
             let bytes = fetch.messages.iter().map(|message| message.body().len()).sum();
-            owned.meter.count_read(fetch.messages.len(), bytes, now.since(began), now);
+            owned.meter.count_read(fetch.messages.len(), bytes, took, now);
         }
         Ok(Pull::new(fetch, from))
     }
