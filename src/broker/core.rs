@@ -90,6 +90,9 @@ pub(crate) trait Running: Send + Sync {
 
     /// A topic was made, changed or deleted.
     fn topic_changed(&self, _topic: &str) {}
+
+    /// A group was moved to `offset` in a queue. Members are told by a rebalance.
+    fn group_moved(&self, _key: OffsetKey, _offset: u64) {}
 }
 
 #[derive(Default)]

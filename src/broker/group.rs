@@ -258,17 +258,25 @@ impl Group {
     }
 
     /// Moves the group to other offsets, whoever owns the queues: what is in flight is finished,
-    /// and its progress counts no more (OFF-9, OFF-10).
+    /// and its progress counts no more (OFF-9, OFF-10). `moved` is told of each queue as long as
+    /// nothing else is stored there, with no lock held.
     ///
     /// # Errors
     /// `DiskFull` or `Io` if there is no room for an offset; those before it are moved.
-    pub(crate) fn reset(&self, offsets: &[(QueueId, OffsetKey, u64)]) -> Result<()> {
+    pub(crate) fn reset(
+        &self,
+        offsets: &[(QueueId, OffsetKey, u64)],
+        moved: impl Fn(OffsetKey, u64),
+    ) -> Result<()> {
         self.note_move()?;
         let mut frozen = Vec::new();
         let mut failed = None;
         for (queue, key, offset) in offsets {
             match self.store.freeze_offset(*key, *offset) {
-                Ok(()) => frozen.push((queue, *key, *offset)),
+                Ok(()) => {
+                    moved(*key, *offset);
+                    frozen.push((queue, *key, *offset));
+                }
                 Err(error) => {
                     failed = Some(error);
                     break;

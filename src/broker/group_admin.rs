@@ -131,7 +131,9 @@ impl Broker {
 
     /// Moves a group in all queues of a topic, forwards or backwards, and returns where it goes on
     /// in each. Members may run: each queue is begun anew when what is in flight of it is
-    /// finished, and the progress of that counts no more (OFF-9 to OFF-11). Progress that is kept
+    /// finished, and the progress of that counts no more (OFF-9 to OFF-11). A pull consumer to which
+    /// queues are [assigned](crate::PullConsumerBuilder::assign) goes on there with its next poll, and
+    /// what it polled before and did not commit counts no more, either. Progress that is kept
     /// elsewhere is not moved, although the call succeeds: in a store of the user's, and that of
     /// broadcasting members.
     ///
@@ -236,7 +238,9 @@ impl Core {
                 moved.push((id, key, offset));
             }
         }
-        self.group(name)?.reset(&moved)?;
+        self.group(name)?.reset(&moved, |key, offset| {
+            self.consumers().iter().for_each(|consumer| consumer.group_moved(key, offset));
+        })?;
         self.store.flusher().ring();
         Ok(moved.into_iter().map(|(queue, _, offset)| (queue, offset)).collect())
     }

@@ -1,7 +1,7 @@
 //! Moving groups to other offsets.
 
 use crate::support::*;
-use rocklet::{Broker, DrivenClock, Error, ResetTo, Start};
+use rocklet::{Broker, DrivenClock, Error, PullConsumer, ResetTo, Start};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -147,6 +147,37 @@ fn off_10_a_pull_consumer_is_moved_when_it_has_committed_what_it_polled() {
     assert_eq!(found, [8, 9, 18, 19]);
     pull.commit().unwrap();
     assert_eq!(offsets(broker, "g"), [Some(10); 2]);
+}
+
+#[test]
+fn off_10_a_consumer_with_assigned_queues_goes_on_where_its_group_was_moved() {
+    let (scene, _clock) = consumed();
+    let broker = &scene.broker;
+    broker.reset_offsets("g", "t", ResetTo::First).unwrap();
+    let builder = || broker.pull_consumer("g").assign([q("t", 0)], "*").unwrap().batch(4);
+    let mut guest = builder().start().unwrap();
+    let polled = |guest: &mut PullConsumer| numbers(&guest.poll(Duration::ZERO).unwrap());
+    assert_eq!(polled(&mut guest), [0, 1, 2, 3]);
+    // Forwards, backwards, and to where it is: what it has polled counts no more.
+    for (offset, expected) in [(6, vec![6, 7, 8, 9]), (1, vec![1, 2, 3, 4]), (5, vec![5, 6, 7, 8])]
+    {
+        broker.reset_offsets("g", "t", ResetTo::Offset(offset)).unwrap();
+        guest.commit().unwrap();
+        assert_eq!(offsets(broker, "g"), [Some(offset); 2]);
+        assert_eq!(polled(&mut guest), expected);
+    }
+    guest.commit().unwrap();
+    assert_eq!(offsets(broker, "g"), [Some(9), Some(5)]);
+    // One that sleeps is woken; other groups' consumers stay where they are.
+    let other = broker.pull_consumer("h").assign([q("t", 0)], "*").unwrap().batch(4);
+    let mut other = other.start().unwrap();
+    assert_eq!(polled(&mut other), [0, 1, 2, 3]);
+    assert_eq!(polled(&mut guest), [9]);
+    let polling = std::thread::spawn(move || numbers(&guest.poll(SOON).unwrap()));
+    wait_for("a sleeping poll", || broker.stats().held == 1);
+    broker.reset_offsets("g", "t", ResetTo::Offset(2)).unwrap();
+    assert_eq!(polling.join().unwrap(), [2, 3, 4, 5]);
+    assert_eq!(polled(&mut other), [4, 5, 6, 7]);
 }
 
 // (OFF-8, OFF-12)

@@ -67,6 +67,11 @@ impl Cursor {
         self.moved &= offset != self.next;
     }
 
+    /// The group was moved to `offset`: what was handed out counts no more.
+    pub(super) fn begin_at(&mut self, offset: u64) {
+        (self.next, self.committed, self.moved) = (offset, offset, false);
+    }
+
     /// Goes past messages that are not wanted; with nothing handed out and uncommitted before
     /// them, that is progress at once (PULL-11, B-086): says whether
     /// it was stored.

@@ -313,6 +313,18 @@ impl Running for PullMember {
         false
     }
 
+    /// A guest has no queues that could be begun anew.
+    fn group_moved(&self, key: OffsetKey, offset: u64) {
+        if !self.chooses {
+            return;
+        }
+        let mut queues = self.queues.lock();
+        let moved = queues.owned.values_mut().filter(|cursor| cursor.owned.key == key);
+        moved.for_each(|cursor| cursor.begin_at(offset));
+        drop(queues);
+        self.woken.ring();
+    }
+
     fn topic_changed(&self, topic: &str) {
         self.waits.notify();
         let concerned = if self.chooses {
