@@ -161,8 +161,12 @@ impl Store {
             };
             let message = message.delivery();
             let record = message.record();
-            let outline =
-                Outline::new(self.store_id, Kind::Delayed, record.incarnation(), message.topic());
+            let outline = Outline::new(
+                self.store_id,
+                Kind::Delayed,
+                record.incarnation(),
+                message.stored_topic(),
+            );
             let id = format!("{:016x}", record.first_position());
             let kept = message.all_properties().filter(|(name, _)| *name != FIRST_ID);
             let properties = encode([(FIRST_ID, &*id)].into_iter().chain(kept));

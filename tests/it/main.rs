@@ -5,6 +5,7 @@ mod assign;
 mod batches;
 mod broadcast;
 mod browse;
+mod carried_retries;
 mod checkpoints;
 mod close;
 mod consume_hooks;
