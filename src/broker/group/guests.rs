@@ -71,7 +71,7 @@ impl Group {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::broker::Broker;

@@ -210,7 +210,7 @@ impl Waiter for PolledQueue {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::super::{Phase, PullConsumer};
     use super::*;
