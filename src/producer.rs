@@ -86,9 +86,9 @@ impl Producer {
     /// [`max_unflushed_bytes`]: crate::BrokerBuilder::max_unflushed_bytes
     ///
     /// # Errors
-    /// Nothing was stored after `TooLarge`, `EmptyBody`, `DelayTooLong`, `Name`, `Property`, `NoSuchTopic`,
-    /// `NotPermitted`, `NoSuchQueue` or `NoQueueChosen` (the message has to change), `DiskFull` (send again once
-    /// there is space), `Closed` or `Poisoned`. After `NotDurable` the message is stored, and
+    /// Nothing was stored after `TooLarge`, `EmptyBody`, `DelayTooLong`, `Setting` (of a time to live),
+    /// `Name`, `Property`, `NoSuchTopic`, `NotPermitted`, `NoSuchQueue` or `NoQueueChosen` (the message has
+    /// to change), `DiskFull` or `LogFull` (send again once there is space), `Closed` or `Poisoned`. After `NotDurable` the message is stored, and
     /// perhaps delivered, but may not survive a loss of power.
     #[inline]
     pub fn send(&self, message: &Message<'_>) -> Result<Receipt> {

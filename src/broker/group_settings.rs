@@ -80,7 +80,8 @@ impl GroupSettings {
     /// Keeps a copy of every message in `topic` whose [time](crate::Message::time_to_live) was over
     /// before the group got it: with its id and its content, in its order, and without an end of its
     /// time. [`Delivery::expired_from`](crate::Delivery::expired_from) says where it was. The topic
-    /// is made by its first message, as by a send. A group does so for itself alone, once for each
+    /// is made by its first message, as by a send; while it cannot take one, the group waits in front
+    /// of what has expired. A group does so for itself alone, once for each
     /// message; members of a broadcasting group keep nothing.
     pub fn expired_to(mut self, topic: &str) -> Self {
         self.expired_to = Some(topic.into());

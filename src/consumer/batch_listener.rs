@@ -19,7 +19,8 @@ pub struct BatchOutcome {
 
 impl BatchOutcome {
     /// The first `count` messages are done with, or all if there are fewer; `rest` is the outcome of
-    /// each of the others. With 0 that is the outcome of all.
+    /// each of the others, which come again if it is a success, too: they are not acknowledged
+    /// (CONC-8).
     #[must_use]
     pub fn acknowledge(count: usize, rest: Outcome) -> Self {
         Self { acknowledged: count, rest }
@@ -28,9 +29,13 @@ impl BatchOutcome {
     /// How many of `all` messages are done with, and what is the outcome of the others.
     #[inline]
     pub(super) fn of(self, all: usize) -> (usize, Outcome) {
+        let acknowledged = self.acknowledged.min(all);
         match self.rest {
-            Outcome::Success => (all, Outcome::Success),
-            rest => (self.acknowledged.min(all), rest),
+            Outcome::Success if acknowledged < all => {
+                let reason = format!("the listener acknowledged {acknowledged} of {all}");
+                (acknowledged, Outcome::Failed(reason))
+            }
+            rest => (acknowledged, rest),
         }
     }
 }
@@ -39,7 +44,8 @@ impl From<Outcome> for BatchOutcome {
     /// The outcome of each message.
     #[inline]
     fn from(all: Outcome) -> Self {
-        Self { acknowledged: 0, rest: all }
+        let acknowledged = if all == Outcome::Success { usize::MAX } else { 0 };
+        Self { acknowledged, rest: all }
     }
 }
 
@@ -90,7 +96,9 @@ mod tests {
     fn conc_8_a_prefix_is_acknowledged_at_most_all() {
         let of_three = |outcome: BatchOutcome| outcome.of(3);
         assert_eq!(of_three(().into_batch_outcome()), (3, Outcome::Success));
-        assert_eq!(of_three(BatchOutcome::acknowledge(0, Outcome::Success)), (3, Outcome::Success));
+        assert_eq!(of_three(BatchOutcome::acknowledge(3, Outcome::Success)), (3, Outcome::Success));
+        let (acknowledged, rest) = of_three(BatchOutcome::acknowledge(1, Outcome::Success));
+        assert!(acknowledged == 1 && matches!(rest, Outcome::Failed(_)), "{rest:?}");
         assert_eq!(of_three(BatchOutcome::acknowledge(2, failed())), (2, failed()));
         assert_eq!(of_three(BatchOutcome::acknowledge(usize::MAX, failed())), (3, failed()));
         assert_eq!(of_three(BatchOutcome::acknowledge(0, failed())), (0, failed()));

@@ -343,7 +343,8 @@ impl PushConsumer {
         Ok(self.service("consume")?.consume_directly(message))
     }
 
-    /// Stops: waits for running listeners, commits, and leaves the group; its queues go to the
+    /// Stops: what was read of a queue in front of a message that a listener is at is consumed,
+    /// so that nothing is delivered twice; waits for that, commits, and leaves the group; its queues go to the
     /// other members. From inside its own listener it returns at once, and the rest happens
     /// behind it. One that does not run stays as it is (CLI-9, CLI-10).
     pub fn shutdown(&self) {

@@ -114,8 +114,9 @@ impl ConsumerBuilder<PushSettings> {
     }
 
     /// Sets how long a listener may take: 1 ms to 30 days, 15 minutes by default. After that its
-    /// messages count as failed and are delivered again, while it goes on; what it returns in the
-    /// end is ignored. Only time inside the listener counts (PQ-12, PQ-13).
+    /// messages count as failed and are delivered again, after the third delay level (10 s) whatever
+    /// the back-off of the group, while it goes on; what it returns in the end is ignored. Only time
+    /// inside the listener counts (PQ-12, PQ-13).
     pub fn consume_timeout(mut self, limit: Duration) -> Self {
         self.own.consume_timeout = limit;
         self
