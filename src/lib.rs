@@ -151,3 +151,8 @@ pub mod documentation {
 #[cfg(all(test, loom))]
 #[path = "../loom-tests/mod.rs"]
 mod loom_tests;
+
+/// The samples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
