@@ -230,12 +230,17 @@ fn pc_9_a_callback_may_close_the_broker_or_drop_its_schedule() {
     scene.broker.create_topic("t", 4).unwrap();
     let broker = scene.broker.clone();
     let closing = scene.broker.pull_schedule("g").subscribe("t", "*").unwrap();
+    // Not before it has started: that would be refused.
+    let door = Door::default();
+    let started = door.clone();
     let _schedule = closing
         .start(move |_| {
+            started.pass();
             broker.close()?;
             Ok(Duration::ZERO)
         })
         .unwrap();
+    door.open();
     let broker = scene.broker.clone();
     returns("close", move || broker.close().unwrap());
 
