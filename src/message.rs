@@ -222,7 +222,7 @@ impl<'a> Message<'a> {
     /// let quotes = ticker.poll(Duration::ZERO)?;
     /// let quote = quotes.get(0).expect("a quote of this minute");
     /// assert_eq!(quote.expires_ms(), Some(quote.store_ms() + 60_000));
-    /// # Ok::<_, rocklet::Error>(())
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
     pub fn time_to_live(mut self, time: Duration) -> Self {
