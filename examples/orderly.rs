@@ -76,13 +76,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         schedule.iter().filter(|(aircraft, rows)| tower.flown.get(*aircraft) != Some(*rows));
     let disordered = disordered.count();
     println!(
-        "{sent} flights of {} aircraft, in order but for {disordered}; {} refused, {refusals} expected; \
-         {} overlaps",
+        "{sent} flights of {} aircraft, in order but for {disordered}; {} refused, at least {refusals} \
+         expected; {} overlaps",
         schedule.len(),
         tower.refused,
         tower.overlaps,
     );
-    match (disordered, tower.refused == refusals, tower.overlaps) {
+    // More if a suspended queue goes to the member that joins: attempts are counted anew there.
+    match (disordered, tower.refused >= refusals, tower.overlaps) {
         (0, true, 0) => Ok(()),
         _ => Err("an aircraft's flights are out of order".into()),
     }
