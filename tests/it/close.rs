@@ -140,7 +140,7 @@ fn b_161_close_while_others_call_in() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test --test it b_161 -- --ignored"]
+#[ignore = "takes minutes: ci/storms.sh all"]
 fn b_161_close_while_others_call_in_a_thousand_times() {
     close_in_between(1000);
 }

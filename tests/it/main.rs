@@ -31,6 +31,7 @@ mod operations;
 mod order_under_fire;
 mod orderly;
 mod orderly_failures;
+mod orderly_scene;
 mod own_offsets;
 mod placement;
 mod producer;

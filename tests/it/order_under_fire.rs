@@ -267,7 +267,7 @@ fn reb_5_order_under_fire_for_two_seconds() {
 }
 
 #[test]
-#[ignore = "20 seconds, by command"]
+#[ignore = "takes 20 s: ci/storms.sh"]
 fn reb_5_order_under_fire_for_twenty_seconds() {
     let stats = order_under_fire(Duration::from_secs(20), 100_000, 2);
     assert!(stats.suspended > 100 && stats.panicked > 100 && stats.lapsed > 10, "no fire");

@@ -1,17 +1,13 @@
 //! Consuming in order: outcomes, pauses, commits, and who may work on a queue.
 
+use crate::orderly_scene::*;
 use crate::support::*;
 use rocklet::{
-    Broker, Delivery, DrivenClock, Error, Filter, Mode, OrderlyOutcome, Pause, PushConsumer,
-    PushConsumerBuilder, ResetTo,
+    Delivery, DrivenClock, Error, Filter, Mode, OrderlyOutcome, Pause, PushConsumer, ResetTo,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-const MS: Duration = Duration::from_millis(1);
-/// Longer than any test lets pass: however late a thread is, nothing expires.
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// What a listener was called with: numbers, in the order of the calls.
 #[derive(Clone, Default)]
@@ -31,18 +27,6 @@ impl Calls {
     fn all(&self) -> Vec<(u32, u32)> {
         self.0.lock().unwrap().clone()
     }
-}
-
-fn driven() -> (Scene, DrivenClock) {
-    let clock = DrivenClock::new(1_700_000_000_000);
-    let scene = scene_with(|builder| builder.clock(&clock).lease_expiry(DAY));
-    scene.broker.create_topic("t", 1).unwrap();
-    (scene, clock)
-}
-
-fn builder(broker: &Broker) -> PushConsumerBuilder {
-    let builder = broker.push_consumer("g").subscribe("t", Filter::ALL).unwrap();
-    builder.threads(2).pull_expiry(DAY)
 }
 
 fn settled(scene: &Scene) -> u64 {

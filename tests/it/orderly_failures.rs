@@ -1,17 +1,14 @@
 //! Failing in order: limits, dead letters, batches, hooks, and direct calls.
 
+use crate::orderly_scene::*;
 use crate::support::*;
 use rocklet::{
     Batch, Broker, ConsumeHook, Consumed, Delivery, DrivenClock, Filter, Mode, OrderlyOutcome,
-    Pause, Permission, PushConsumerBuilder, ReturnType,
+    Pause, Permission, ReturnType,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-const MS: Duration = Duration::from_millis(1);
-/// Longer than any test lets pass: however late a thread is, nothing expires.
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// Numbers and attempts, call by call.
 #[derive(Clone, Default)]
@@ -34,18 +31,6 @@ impl Calls {
     fn all(&self) -> Vec<Call> {
         self.0.lock().unwrap().clone()
     }
-}
-
-fn driven() -> (Scene, DrivenClock) {
-    let clock = DrivenClock::new(1_700_000_000_000);
-    let scene = scene_with(|builder| builder.clock(&clock).lease_expiry(DAY));
-    scene.broker.create_topic("t", 1).unwrap();
-    (scene, clock)
-}
-
-fn builder(broker: &Broker) -> PushConsumerBuilder {
-    let builder = broker.push_consumer("g").subscribe("t", Filter::ALL).unwrap();
-    builder.threads(2).pull_expiry(DAY)
 }
 
 #[track_caller]

@@ -219,7 +219,7 @@ fn reb_16_a_storm_with_failures_loses_nothing_and_repeats_only_what_was_in_fligh
 }
 
 #[test]
-#[ignore = "takes 20 s: cargo test --test it long_storm -- --ignored --nocapture"]
+#[ignore = "takes 20 s: ci/storms.sh"]
 fn long_storm_with_failures() {
     failing_storm(600);
 }
@@ -356,7 +356,7 @@ fn reb_16_a_storm_of_members_keeps_the_order_of_every_queue() {
 }
 
 #[test]
-#[ignore = "takes 20 s: cargo test --test it long_storm -- --ignored --nocapture"]
+#[ignore = "takes 20 s: ci/storms.sh"]
 fn long_storm() {
     storm(Duration::from_secs(20));
 }
