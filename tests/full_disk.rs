@@ -216,10 +216,16 @@ fn available(dir: &Path) -> u64 {
 /// Takes the very last bytes: not even a small file can be replaced.
 fn fill_up(dir: &Path) {
     let mut filler = std::fs::File::create(dir.join("filler")).unwrap();
-    let mut length = 1 << 20;
-    while length > 0 {
-        while std::io::Write::write_all(&mut filler, &vec![1; length]).is_ok() {}
-        length /= 2;
+    loop {
+        let mut length = 1 << 20;
+        while length > 0 {
+            while std::io::Write::write_all(&mut filler, &vec![1; length]).is_ok() {}
+            length /= 2;
+        }
+        // A log file that is being made meanwhile gives back what it has got when it fails.
+        if available(dir) == 0 {
+            return;
+        }
     }
 }
 

@@ -31,6 +31,9 @@ pub(crate) struct Retaining {
     filling: AtomicU64,
     /// Counts drops: whoever lacks room sees that somebody else has made some.
     drops: AtomicU64,
+    /// Who makes room at the cost of the oldest file: one at a time. An attempt that fails takes what
+    /// is left of the disk for a moment, and a drop may need that.
+    making_room: Mutex<()>,
     dropped_files: AtomicU64,
     dropped_bytes: AtomicU64,
     reused_files: AtomicU64,
@@ -68,6 +71,7 @@ impl Retaining {
         let count = || AtomicU64::new(0);
         Self {
             state: Mutex::new(Rank::Retention, State::default()),
+            making_room: Mutex::new(Rank::Room, ()),
             removed: Signal::new(),
             waits: AtomicBool::new(false),
             filling: count(),
@@ -153,15 +157,16 @@ impl Store {
         disposal: Disposal,
         step: impl Fn() -> Result<R>,
     ) -> Result<R> {
+        if self.config.space.at_limit == AtLimit::Refuse {
+            return step();
+        }
+        let _alone = self.retaining.making_room.lock();
         loop {
             let drops = self.retaining.drops.load(Ordering::Acquire);
             let full = match step() {
                 Err(full @ (Error::DiskFull { .. } | Error::LogFull { .. })) => full,
                 done => return done,
             };
-            if self.config.space.at_limit == AtLimit::Refuse {
-                return Err(full);
-            }
             let Some((files, gone)) = self.drop_oldest(disposal, drops)? else { continue };
             // What deliveries hold counts for the log no more, but the disk still has it.
             let gain =

@@ -9,6 +9,8 @@ use std::time::Duration;
 /// The order in which locks may be taken, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// Who makes room for the log.
+    Room,
     /// Which files of the log may go: one drop at a time.
     Retention,
     /// Start and close of a broker: held while threads are started or joined.
