@@ -1,5 +1,6 @@
 //! A message to be sent, and what must be true of it before anything is written.
 
+mod rare;
 mod rules;
 
 use crate::delay::Delay;
@@ -7,12 +8,10 @@ use crate::error::{Error, Result};
 use crate::message_id::MessageId;
 use crate::names;
 use crate::placement::Placement;
-use crate::properties::{
-    Encoder, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, MS_DIGITS, TAGS, TIME_TO_LIVE,
-};
+use crate::properties::{Encoder, FLAG, FLAG_DIGITS, KEYS, MAX_BYTES, TAGS};
 use crate::queue_id::QueueId;
-use crate::string_hash::string_hash;
 use crate::sync::Arc;
+use rare::Rare;
 use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -38,14 +37,20 @@ pub struct Message<'a> {
     /// Apart from the others, so that one key costs no allocation. (A small vector would make
     /// `'a` invariant, and batches of mixed origin would not compile.)
     first_key: Option<Cow<'a, str>>,
-    more_keys: Vec<Cow<'a, str>>,
-    properties: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     pub(crate) flag: i32,
     pub(crate) born_ms: Option<u64>,
     pub(crate) placement: Placement<'a>,
     pub(crate) wait_for_flush: bool,
-    pub(crate) delay: Delay,
-    pub(crate) time_to_live: Option<Duration>,
+    rare: Option<Box<Rare<'a>>>,
+}
+
+/// What the check of a message has found out for its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checked {
+    /// Bytes of the encoded properties.
+    pub(crate) properties_len: usize,
+    /// What the index holds, 0 without a tag (STORE-22).
+    pub(crate) tag_hash: i32,
 }
 
 impl<'a> Message<'a> {
@@ -57,14 +62,11 @@ impl<'a> Message<'a> {
             body: body.into(),
             tag: None,
             first_key: None,
-            more_keys: Vec::new(),
-            properties: Vec::new(),
             flag: 0,
             born_ms: None,
             placement: Placement::RoundRobin,
             wait_for_flush: true,
-            delay: Delay::None,
-            time_to_live: None,
+            rare: None,
         }
     }
 
@@ -86,7 +88,7 @@ impl<'a> Message<'a> {
         if self.first_key.is_none() {
             self.first_key = Some(key.into());
         } else {
-            self.more_keys.push(key.into());
+            self.rare().more_keys.push(key.into());
         }
         self
     }
@@ -100,9 +102,10 @@ impl<'a> Message<'a> {
         value: impl Into<Cow<'a, str>>,
     ) -> Self {
         let (name, value) = (name.into(), value.into());
-        match self.properties.iter_mut().find(|(known, _)| *known == name) {
+        let properties = &mut self.rare().properties;
+        match properties.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
-            None => self.properties.push((name, value)),
+            None => properties.push((name, value)),
         }
         self
     }
@@ -178,7 +181,7 @@ impl<'a> Message<'a> {
     /// ```
     #[inline]
     pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = self.delay.or(Delay::For(delay));
+        self.rare().delay = self.when().or(Delay::For(delay));
         self
     }
 
@@ -187,7 +190,7 @@ impl<'a> Message<'a> {
     /// [`delay`](Self::delay).
     #[inline]
     pub fn deliver_at(mut self, instant: SystemTime) -> Self {
-        self.delay = self.delay.or(Delay::Until(instant));
+        self.rare().delay = self.when().or(Delay::Until(instant));
         self
     }
 
@@ -196,7 +199,7 @@ impl<'a> Message<'a> {
     /// [`BrokerBuilder::delay_levels`](crate::BrokerBuilder::delay_levels) for other ones.
     #[inline]
     pub fn delay_level(mut self, level: u32) -> Self {
-        self.delay = match (level, self.delay) {
+        self.rare().delay = match (level, self.when()) {
             (0, Delay::Level(_)) => Delay::None,
             (0, other) => other,
             _ => Delay::Level(level),
@@ -226,7 +229,7 @@ impl<'a> Message<'a> {
     /// ```
     #[inline]
     pub fn time_to_live(mut self, time: Duration) -> Self {
-        self.time_to_live = Some(time);
+        self.rare().time_to_live = Some(time);
         self
     }
 
@@ -240,14 +243,11 @@ impl<'a> Message<'a> {
             body: own(self.body),
             tag: self.tag.map(own),
             first_key: self.first_key.map(own),
-            more_keys: self.more_keys.into_iter().map(own).collect(),
-            properties: self.properties.into_iter().map(|(n, v)| (own(n), own(v))).collect(),
             flag: self.flag,
             born_ms: self.born_ms,
             placement: self.placement.into_owned(),
             wait_for_flush: self.wait_for_flush,
-            delay: self.delay,
-            time_to_live: self.time_to_live,
+            rare: self.rare.map(|rare| Box::new(rare.into_owned())),
         }
     }
 
@@ -263,11 +263,23 @@ impl<'a> Message<'a> {
         &self.body
     }
 
+    /// When it is to be delivered.
+    #[inline]
+    pub(crate) fn when(&self) -> Delay {
+        self.rare.as_ref().map_or(Delay::None, |rare| rare.delay)
+    }
+
+    /// How long it is delivered, unless that is for ever.
+    #[inline]
+    pub(crate) fn time_to_live_of(&self) -> Option<Duration> {
+        self.rare.as_ref().and_then(|rare| rare.time_to_live)
+    }
+
     /// Refuses whatever breaks a rule, before anything is written.
     #[cfg(test)]
     pub(crate) fn validate(&self, max_body: usize) -> Result<()> {
         self.validate_topic()?;
-        self.validate_content(max_body)
+        self.validate_content(max_body).map(drop)
     }
 
     /// The part of [`validate`](Self::validate) that a topic known to exist has passed already.
@@ -278,7 +290,7 @@ impl<'a> Message<'a> {
 
     /// The part of [`validate`](Self::validate) that depends on the message alone.
     #[inline]
-    pub(crate) fn validate_content(&self, max_body: usize) -> Result<()> {
+    pub(crate) fn validate_content(&self, max_body: usize) -> Result<Checked> {
         if self.body.is_empty() {
             return Err(Error::EmptyBody);
         }
@@ -286,18 +298,17 @@ impl<'a> Message<'a> {
             return Err(Error::TooLarge { what: "body", length: self.body.len(), limit: max_body });
         }
         self.placement.validate()?;
-        let length = self.properties_len();
-        if length > MAX_BYTES {
-            return Err(Error::TooLarge { what: "properties", length, limit: MAX_BYTES });
+        let properties_len = self.properties_len();
+        if properties_len > MAX_BYTES {
+            let (length, limit) = (properties_len, MAX_BYTES);
+            return Err(Error::TooLarge { what: "properties", length, limit });
         }
-        if let Some(tag) = &self.tag {
-            rules::check_tag(tag)?;
+        let tag_hash = self.tag.as_deref().map_or(Ok(0), rules::check_tag)?;
+        self.first_key.as_deref().map_or(Ok(()), rules::check_key)?;
+        if let Some(rare) = &self.rare {
+            rare.validate()?;
         }
-        for key in self.keys() {
-            rules::check_key(key)?;
-        }
-        self.time_to_live.map_or(Ok(()), rules::check_time_to_live)?;
-        self.properties.iter().try_for_each(|(name, value)| rules::check_property(name, value))
+        Ok(Checked { properties_len, tag_hash })
     }
 
     /// Writes the wire form of tag, keys, flag and properties, in this order (MODEL-9), into `out`, which
@@ -314,43 +325,49 @@ impl<'a> Message<'a> {
         if self.flag != 0 {
             encoder.put_flag(self.flag);
         }
-        if let Some(time) = self.time_to_live {
-            encoder.put_ms(TIME_TO_LIVE, rules::in_ms(time));
+        if let Some(rare) = &self.rare {
+            rare.encode(&mut encoder);
         }
-        self.properties.iter().for_each(|(name, value)| encoder.put(name, value));
     }
 
-    /// The hash of the tag that the index holds, 0 without a tag (STORE-22).
+    /// Whether it has keys.
     #[inline]
-    pub(crate) fn tag_hash(&self) -> i32 {
-        self.tag.as_deref().map_or(0, string_hash)
+    pub(crate) fn keyed(&self) -> bool {
+        self.first_key.is_some()
     }
 
     /// The keys, in the order given.
     #[inline]
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.first_key.iter().chain(&self.more_keys).map(|key| &**key)
+        let more = self.rare.iter().flat_map(|rare| &rare.more_keys);
+        self.first_key.iter().chain(more).map(|key| &**key)
     }
 
     /// How many bytes [`encode_properties`](Self::encode_properties) writes.
     #[inline]
     pub(crate) fn properties_len(&self) -> usize {
-        // Each item with the separator after it, which the last one lacks.
-        let item = |name: &str, value: usize| name.len() + 1 + value + 1;
         let mut length = self.tag.as_ref().map_or(0, |tag| item(TAGS, tag.len()));
         if let Some(first) = &self.first_key {
-            let more = self.more_keys.iter().map(|key| 1 + key.len()).sum::<usize>();
-            length += item(KEYS, first.len() + more);
+            length += item(KEYS, first.len());
         }
         if self.flag != 0 {
             length += item(FLAG, FLAG_DIGITS);
         }
-        if self.time_to_live.is_some() {
-            length += item(TIME_TO_LIVE, MS_DIGITS);
+        if let Some(rare) = &self.rare {
+            length += rare.length();
         }
-        length += self.properties.iter().map(|(n, v)| item(n, v.len())).sum::<usize>();
         length.saturating_sub(1)
     }
+
+    fn rare(&mut self) -> &mut Rare<'a> {
+        self.rare.get_or_insert_default()
+    }
+}
+
+/// Bytes of one property with the separator after it, which the last one lacks.
+#[inline]
+fn item(name: &str, value: usize) -> usize {
+    name.len() + 1 + value + 1
 }
 
 impl fmt::Debug for Message<'_> {
@@ -360,13 +377,13 @@ impl fmt::Debug for Message<'_> {
             .field("body_len", &self.body.len())
             .field("tag", &self.tag)
             .field("keys", &self.keys().collect::<Vec<_>>())
-            .field("properties", &self.properties)
+            .field("properties", &self.rare.as_ref().map(|rare| &rare.properties))
             .field("flag", &self.flag)
             .field("born_ms", &self.born_ms)
             .field("placement", &self.placement)
             .field("wait_for_flush", &self.wait_for_flush)
-            .field("delay", &self.delay)
-            .field("time_to_live", &self.time_to_live)
+            .field("delay", &self.when())
+            .field("time_to_live", &self.time_to_live_of())
             .finish()
     }
 }

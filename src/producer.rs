@@ -9,7 +9,7 @@ use crate::broker::core::Core;
 use crate::broker::hold::Arrival;
 use crate::delay::Delay;
 use crate::error::{Error, Result};
-use crate::message::{Message, Receipt};
+use crate::message::{Checked, Message, Receipt};
 use crate::message_id::MessageId;
 use crate::names;
 use crate::placement::Placement;
@@ -18,6 +18,7 @@ use crate::string_hash::queue_for;
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Arc, contain};
+use smallvec::SmallVec;
 
 /// Sends messages; any number of threads may share one, or a clone of it.
 ///
@@ -159,38 +160,63 @@ impl Producer {
 
     #[inline]
     fn append(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
-        let core = self.broker.core();
-        message.validate_content(core.settings.max_body)?;
-        if message.delay != Delay::None {
-            return self.append_later(message);
+        let checked = message.validate_content(self.broker.core().settings.max_body)?;
+        let pending = pending(message, checked);
+        if message.when() != Delay::None {
+            return self.append_later(message, pending);
         }
-        self.append_now(message)
+        self.append_now(message, pending)
     }
 
     #[inline]
-    fn append_now(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
+    fn append_now(
+        &self,
+        message: &Message<'_>,
+        pending: Pending<'_>,
+    ) -> Result<(Appended, Receipt)> {
         let core = self.broker.core();
-        let pending = pending(message);
+        if let Some((appended, queue)) = self.append_clear(message, pending) {
+            let receipt = receipt(core, &appended, queue);
+            return Ok((appended, receipt));
+        }
         let choose = |topic: &Topic| self.choose(message, topic);
         let (appended, queue) = self.place(message, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
             let appended = core.store.append(topic, queue, pending)?;
-            if appended.watched {
-                let arrival = Arrival { tag_hash: pending.tag_hash, position: appended.position };
-                core.hold.arrived(queue, appended.offset, std::iter::once(arrival));
-            }
+            core.wake(queue, &appended, pending.tag_hash);
             Ok(appended)
         })?;
         let receipt = receipt(core, &appended, queue);
         Ok((appended, receipt))
     }
 
-    #[cold]
-    fn append_later(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
+    /// Appends a message whose topic is at hand, if nothing stands in its way.
+    #[inline]
+    fn append_clear(&self, message: &Message<'_>, pending: Pending<'_>) -> Option<(Appended, u16)> {
         let core = self.broker.core();
-        let Some(due) = core.due(message)? else { return self.append_now(message) };
+        let topic = self.first_topic.get().filter(|topic| *topic.name == *message.topic)?;
+        let turn = self.turn.load(Ordering::Relaxed);
+        let number = self.choose_plainly(message, topic)?;
+        let queue = topic.queues.get(usize::from(number))?;
+        let Some(appended) = core.store.append_clear(topic, queue, pending) else {
+            // The turn is still to be had.
+            self.turn.store(turn, Ordering::Relaxed);
+            return None;
+        };
+        core.wake(queue, &appended, pending.tag_hash);
+        Some((appended, number))
+    }
+
+    #[cold]
+    fn append_later(
+        &self,
+        message: &Message<'_>,
+        pending: Pending<'_>,
+    ) -> Result<(Appended, Receipt)> {
+        let core = self.broker.core();
+        let Some(due) = core.due(message)? else { return self.append_now(message, pending) };
         // Its body and properties, which change on the way to the queue, are stored as they are.
-        let copy = Copy { message: pending(message), reconsumed: 0, origin: 0 };
+        let copy = Copy { message: pending, reconsumed: 0, origin: 0 };
         let choose = |topic: &Topic| self.choose(message, topic);
         let (appended, queue) = self.place(message, choose, |topic, queue| {
             core.store.append_later(topic, queue, &copy, due)
@@ -202,8 +228,9 @@ impl Producer {
     fn store_batch(&self, messages: &[Message<'_>]) -> Result<Vec<Receipt>> {
         let Some(first) = messages.first() else { return Ok(Vec::new()) };
         let core = self.broker.core();
+        let mut all = SmallVec::<[Pending<'_>; 8]>::with_capacity(messages.len());
         for message in messages {
-            message.validate_content(core.settings.max_body)?;
+            all.push(pending(message, message.validate_content(core.settings.max_body)?));
             if message.topic != first.topic {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
             }
@@ -218,17 +245,14 @@ impl Producer {
                 });
             }
         }
-        let pending = messages.iter().map(pending);
         let choose = |topic: &Topic| self.choose_for_all(messages, first, topic);
         let (appended, queue) = self.place(first, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
-            let appended = core.store.append_batch(topic, queue, pending.clone())?;
+            let appended = core.store.append_batch(topic, queue, all.iter().copied())?;
             if appended.appended.watched {
-                let arrivals =
-                    messages.iter().zip(&appended.positions).map(|(message, position)| Arrival {
-                        tag_hash: message.tag_hash(),
-                        position: *position,
-                    });
+                let arrivals = all.iter().zip(&appended.positions).map(|(pending, position)| {
+                    Arrival { tag_hash: pending.tag_hash, position: *position }
+                });
                 core.hold.arrived(queue, appended.appended.offset, arrivals);
             }
             Ok(appended)
@@ -250,7 +274,6 @@ impl Producer {
     }
 
     /// Finds the topic and the queue, and appends; again if the topic appears or goes meanwhile.
-    #[inline]
     fn place<R>(
         &self,
         message: &Message<'_>,
@@ -292,20 +315,31 @@ impl Producer {
         }
     }
 
+    /// The queue by its number or in turn, of a topic that takes messages.
     #[inline]
-    fn choose(&self, message: &Message<'_>, topic: &Topic) -> Result<u16> {
-        let ids = topic.writable()?;
-        let queues = ids.len() as u16;
+    fn choose_plainly(&self, message: &Message<'_>, topic: &Topic) -> Option<u16> {
+        let queues = topic.open_queues();
         match &message.placement {
-            Placement::RoundRobin => {
+            Placement::RoundRobin if queues > 0 => {
                 // Threads that share a producer may take the same turn now and then. That costs
                 // nothing; a read-modify-write would be a good part of a send.
                 let turn = self.turn.load(Ordering::Relaxed);
                 self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
-                Ok((turn % u32::from(queues)) as u16)
+                Some((turn % u32::from(queues)) as u16)
             }
+            Placement::Queue(queue) if *queue < queues => Some(*queue),
+            _ => None,
+        }
+    }
+
+    fn choose(&self, message: &Message<'_>, topic: &Topic) -> Result<u16> {
+        let ids = topic.writable()?;
+        let queues = ids.len() as u16;
+        if let Some(queue) = self.choose_plainly(message, topic) {
+            return Ok(queue);
+        }
+        match &message.placement {
             Placement::Key(key) => Ok(queue_for(key, queues)),
-            Placement::Queue(queue) if *queue < queues => Ok(*queue),
             Placement::Queue(queue) => Err(no_such_queue(topic, *queue)),
             Placement::Select(select) => match contain(|| select(ids)) {
                 Ok(Some(id)) if ids.contains(&id) => Ok(id.queue()),
@@ -316,6 +350,8 @@ impl Producer {
                 Ok(None) => Err(Error::NoQueueChosen { reason: "the selector chose none" }),
                 Err(_) => Err(Error::NoQueueChosen { reason: "the selector panicked" }),
             },
+            // Every topic has a queue to be sent to.
+            Placement::RoundRobin => Ok(0),
             Placement::Conflict | Placement::Lost => {
                 message.placement.validate()?;
                 Ok(0)
@@ -368,11 +404,11 @@ impl Clone for Producer {
 }
 
 #[inline]
-fn pending<'a>(message: &'a Message<'a>) -> Pending<'a> {
+fn pending<'a>(message: &'a Message<'a>, checked: Checked) -> Pending<'a> {
     Pending {
-        tag_hash: message.tag_hash(),
+        tag_hash: checked.tag_hash,
         born_ms: message.born_ms,
-        properties: Source::Message(message),
+        properties: Source::Message(message, checked.properties_len),
         body: message.body(),
     }
 }

@@ -111,7 +111,7 @@ impl Core {
     /// # Errors
     /// `DelayTooLong`.
     pub(crate) fn due(&self, message: &Message<'_>) -> Result<Option<Due>> {
-        match message.delay {
+        match message.when() {
             Delay::None => Ok(None),
             delay => delay.due(&self.settings.delay_levels, self.clock().wall_ms()),
         }
@@ -129,7 +129,8 @@ impl Core {
     }
 
     /// Wakes who waits for the message that was appended.
-    pub(super) fn wake(&self, queue: &ConsumeQueue, appended: &Appended, tag_hash: i32) {
+    #[inline]
+    pub(crate) fn wake(&self, queue: &ConsumeQueue, appended: &Appended, tag_hash: i32) {
         if appended.watched {
             let arrival = Arrival { tag_hash, position: appended.position };
             self.hold.arrived(queue, appended.offset, std::iter::once(arrival));

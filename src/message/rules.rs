@@ -3,12 +3,19 @@
 use crate::error::{Error, Result};
 use crate::names::{is_blank, trim};
 use crate::properties::{KEYS, TAGS, has_separator, is_reserved};
+use crate::string_hash::string_hash;
 use std::time::Duration;
 
-/// Refuses a tag that no tag expression can name (SUB-2).
+/// Refuses a tag that no tag expression can name (SUB-2); returns its hash (STORE-22).
 #[inline]
-pub(super) fn check_tag(tag: &str) -> Result<()> {
-    if is_plain(tag) { Ok(()) } else { check_odd_tag(tag) }
+pub(super) fn check_tag(tag: &str) -> Result<i32> {
+    // Plain and ASCII, as nearly all are: looked at and hashed in one pass.
+    let (mut plain, mut hash) = (!tag.is_empty(), 0_u32);
+    for unit in tag.bytes() {
+        plain &= (unit > b' ') & (unit != b'|') & unit.is_ascii();
+        hash = hash.wrapping_mul(31).wrapping_add(unit.into());
+    }
+    if plain { Ok(hash.cast_signed()) } else { check_odd_tag(tag) }
 }
 
 /// Refuses a key that would be read back as none or as several (MODEL-10).
@@ -53,7 +60,8 @@ fn is_plain(text: &str) -> bool {
     text.bytes().fold(!text.is_empty(), |plain, b| plain & (b > b' ') & (b != b'|'))
 }
 
-fn check_odd_tag(tag: &str) -> Result<()> {
+#[cold]
+fn check_odd_tag(tag: &str) -> Result<i32> {
     let reason = if is_blank(tag) {
         "is blank; leave the tag away instead"
     } else if trim(tag).len() < tag.len() {
@@ -63,7 +71,7 @@ fn check_odd_tag(tag: &str) -> Result<()> {
     } else if has_separator(tag) {
         SEPARATOR
     } else {
-        return Ok(());
+        return Ok(string_hash(tag));
     };
     Err(refuse(TAGS, reason))
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::properties::Properties;
+use crate::string_hash::string_hash;
 
 const MAX_BODY: usize = 4 << 20;
 
@@ -161,7 +162,12 @@ fn store_22_tag_hash_of_recorded_tags() {
             Some(tag) => message().tag(tag),
             None => message(),
         };
-        assert_eq!(Some(i64::from(tagged.tag_hash())), case["code"].as_i64(), "{case}");
+        let hash = match tagged.validate_content(MAX_BODY) {
+            Ok(checked) => checked.tag_hash,
+            // Some of them cannot be sent.
+            Err(_) => string_hash(&tagged.tag.unwrap()),
+        };
+        assert_eq!(Some(i64::from(hash)), case["code"].as_i64(), "{case}");
     }
 }
 

@@ -142,15 +142,27 @@ impl Region {
         }
     }
 
+    /// Where the `len` bytes at `at` stand, for whoever has them to himself.
+    #[inline]
+    pub(super) fn expect_exclusive(&self, at: usize, len: usize) -> *mut u8 {
+        self.check(at, len);
+        self.note_write(&(at..at + len));
+        self.start.wrapping_add(at)
+    }
+
     /// Asks the processor for the cache lines of `range`, to be written soon; without effect outside
     /// of the region.
     #[inline]
     pub(super) fn expect_write(&self, range: Range<usize>) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        for at in range.step_by(LINE) {
+        {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            // SAFETY: a prefetch reads and writes nothing, whatever its address is.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.wrapping_add(at).cast()) }
+            let mut at = range.start;
+            while at < range.end {
+                // SAFETY: a prefetch reads and writes nothing, whatever its address is.
+                unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.wrapping_add(at).cast()) }
+                at += LINE;
+            }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = range;
@@ -220,6 +232,13 @@ impl Region {
             Owner::Nothing | Owner::Lent(..) => {}
             #[cfg(test)]
             Owner::Heap(_) => {}
+        }
+    }
+
+    /// Asks for large pages from now on. Only a matter of speed: refusals are ignored.
+    pub(crate) fn prefer_large_pages(&self) {
+        if let Owner::Mapped(map) = &self.owner {
+            let _ = map.advise(memmap2::Advice::HugePage);
         }
     }
 

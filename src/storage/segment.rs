@@ -127,6 +127,20 @@ impl SegmentWriter {
         self.cursor += bytes.len();
     }
 
+    /// The next `len` bytes, which count as written: readers do not see them yet.
+    ///
+    /// # Panics
+    /// When they do not fit: callers look at `remaining` first.
+    #[inline]
+    pub(crate) fn space(&mut self, len: usize) -> &mut [u8] {
+        let segment = &*self.segment;
+        assert!(len <= segment.capacity - self.cursor, "write beyond a segment");
+        let start = segment.region.expect_exclusive(segment.start + self.cursor, len);
+        self.cursor += len;
+        // SAFETY: as in `write`, and for as long as the slice lives: it borrows the only writer.
+        unsafe { std::slice::from_raw_parts_mut(start, len) }
+    }
+
     /// Makes everything written so far visible to readers.
     #[inline]
     pub(crate) fn publish(&self) {
@@ -248,7 +262,8 @@ impl Carver {
             start: self.next,
             capacity: len,
             published: AtomicUsize::new(filled),
-            populated: AtomicUsize::new(filled),
+            // Claims begin and end where large pages do.
+            populated: AtomicUsize::new(filled - filled % LARGE_PAGE),
         };
         self.next += len;
         Some(SegmentWriter { segment: Arc::new(segment), cursor: filled })
@@ -288,6 +303,7 @@ pub(crate) fn recycle(segment: Arc<Segment>) -> Result<SegmentWriter, Arc<Segmen
 const AHEAD: usize = 1024;
 const MOST: usize = 4096;
 const ZEROES: [u8; 4096] = [0; 4096];
+const LARGE_PAGE: usize = 2 << 20;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -1,7 +1,7 @@
 //! Appending: encode outside the lock, place under it, make room and try again if there is none.
 
 use super::Store;
-use super::commit_log::{CommitLog, Limits};
+use super::commit_log::Limits;
 use super::consume_queue::{Block, ConsumeQueue};
 use super::draft::{Copy, Draft, Pending};
 use super::drop_front::Disposal;
@@ -45,8 +45,22 @@ impl From<Error> for AppendError {
 }
 
 impl Store {
-    /// Appends one message to queue `queue` of `topic`.
+    /// Appends one message to queue `queue` of `topic` if nothing stands in its way: neither room has to
+    /// be made nor anybody woken, and the topic has not changed. So it is nearly always.
     #[inline]
+    pub(crate) fn append_clear(
+        &self,
+        topic: &Topic,
+        queue: &ConsumeQueue,
+        message: Pending<'_>,
+    ) -> Option<Appended> {
+        let mut drafts = [Draft::blank(&topic.outline)];
+        drafts[0].fill(&topic.outline, queue.queue, 0, message);
+        let now_ms = self.clock.coarse_wall_ms();
+        self.log.append_clear(topic.target(queue), &mut drafts, now_ms)
+    }
+
+    /// Appends one message to queue `queue` of `topic`.
     pub(crate) fn append(
         &self,
         topic: &Topic,
@@ -109,7 +123,6 @@ impl Store {
         Ok(())
     }
 
-    #[inline]
     pub(super) fn place(
         &self,
         queue: Option<(&Topic, &ConsumeQueue)>,
@@ -143,7 +156,7 @@ impl Store {
                     return Ok(Some(appended));
                 }
                 Err(Refusal::Segment) => drop(self.log.grow(now_ms, Limits::default())?),
-                Err(Refusal::Pages(segment, wanted)) => CommitLog::populate(&segment, wanted),
+                Err(Refusal::Pages(segment, wanted)) => self.log.populate(&segment, wanted),
                 Err(Refusal::Block) => self.grow_index(queue, drafts.len())?,
                 Err(Refusal::Unflushed(needed)) => {
                     // If that fails, the next try is told why.
@@ -180,7 +193,7 @@ impl Store {
             }
             .map_err(AppendError::Failed),
             Refusal::Pages(segment, wanted) => {
-                CommitLog::populate(&segment, wanted);
+                self.log.populate(&segment, wanted);
                 Ok(())
             }
             Refusal::Block => match queue {

@@ -6,6 +6,7 @@
 //! front of the log goes is told in `drop_front`.
 
 use super::Verify;
+use super::ahead::Ahead;
 use super::consume_queue::{ConsumeQueue, Entry};
 use super::cursors::{Cursor, Room};
 use super::draft::Draft;
@@ -22,14 +23,8 @@ use crate::sync::{Arc, Counted, Mutex, Padded, Rank, Swap};
 use std::io;
 use std::ops::Range;
 
-/// How far ahead of the tail pages are faulted in, at first and at most.
-const AHEAD: std::ops::RangeInclusive<usize> = 256 << 10..=4 << 20;
-/// What a producer faults in when it has caught up with the allocator.
-const STEP: usize = 256 << 10;
-/// The next file is made when this part of the present one is filled.
-const ENOUGH: usize = 4;
-/// A log that fills a file in less than this has the next ones written with zeroes in advance. A
-/// slower one does not: the system would write those zeroes to disk before the records come.
+/// A log that fills a file in less than this has large pages in the next ones, of which the system
+/// writes the whole when a part has changed.
 const QUICK_MS: u64 = 10_000;
 /// The smallest unit of write-back.
 const PAGE: u64 = 4096;
@@ -40,10 +35,10 @@ pub(crate) struct CommitLog {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) store_id: u64,
     pub(super) file_size: u64,
-    most_ahead: usize,
+    pub(super) ahead: Ahead,
     pub(super) verify: Verify,
     pub(super) files: Swap<Vec<Counted<LogFile>>>,
-    tail: Padded<Mutex<Tail>>,
+    pub(super) tail: Padded<Mutex<Tail>>,
     pub(super) growth: Mutex<Growth>,
     /// Bytes of dropped files that deliveries keep alive.
     pub(super) held: Arc<AtomicU64>,
@@ -66,7 +61,6 @@ pub(super) struct Growth {
     slots: Slots,
     /// Dropped files that wait for another life, with their names.
     pub(super) spares: Vec<(String, SegmentWriter)>,
-    ahead: usize,
 }
 
 /// What recovery found, to go on from.
@@ -88,12 +82,12 @@ impl CommitLog {
         opened: Opened,
     ) -> Self {
         let Opened { files, tail, next_base, slots } = opened;
-        let growth = Growth { next_base, slots, spares: Vec::new(), ahead: *AHEAD.start() };
+        let growth = Growth { next_base, slots, spares: Vec::new() };
         Self {
             storage: storage.clone(),
             store_id,
             file_size,
-            most_ahead,
+            ahead: Ahead::new(most_ahead),
             verify: Verify::OnOpen,
             files: Swap::new(files),
             tail: Padded::new(Mutex::new(Rank::Append, tail)),
@@ -103,8 +97,18 @@ impl CommitLog {
         }
     }
 
-    /// Tries to append once; see [`Tail::append`].
+    /// Appends if that is quickly done; see [`Tail::append_clear`].
     #[inline]
+    pub(super) fn append_clear(
+        &self,
+        target: Target,
+        drafts: &mut [Draft<'_>],
+        now_ms: u64,
+    ) -> Option<Appended> {
+        self.tail.lock().append_clear(Some(target), drafts, now_ms)
+    }
+
+    /// Tries to append once; see [`Tail::append`].
     pub(crate) fn append(
         &self,
         target: Option<Target>,
@@ -296,42 +300,6 @@ impl CommitLog {
     /// Bytes of the files of the log, the next one included.
     pub(crate) fn bytes(&self) -> u64 {
         self.files.load().iter().map(|file| file.segment.capacity() as u64).sum()
-    }
-
-    /// Faults pages in ahead of the tail, the further ahead the faster the log grows. True if the
-    /// next file is to be made: once some part of this one is filled, so that a small log has but
-    /// one.
-    pub(crate) fn populate_ahead(&self) -> bool {
-        let Filling { segment, cursor, next, .. } = self.tail.lock().filling();
-        let mut growth = self.growth.lock();
-        growth.ahead = (growth.ahead * 2).min(*AHEAD.end()).min(self.most_ahead);
-        let ahead = growth.ahead;
-        drop(growth);
-        segment.populate_to(cursor + ahead, STEP);
-        let enough = segment.capacity() / ENOUGH;
-        if let Some(next) = &next {
-            next.populate_to((cursor + ahead).saturating_sub(segment.capacity()), STEP);
-        }
-        let populated = segment.populated().min(segment.capacity());
-        let mut alarm = if populated < segment.capacity() {
-            populated - ahead.min(populated) / 2
-        } else {
-            usize::MAX
-        };
-        if cursor < enough {
-            alarm = alarm.min(enough);
-        }
-        self.with_tail(|tail| {
-            if Arc::ptr_eq(&tail.filling().segment, &segment) {
-                tail.allocator_alarm = alarm;
-            }
-        });
-        next.is_none() && cursor >= enough
-    }
-
-    /// Faults pages in for a producer that has caught up with the allocator.
-    pub(crate) fn populate(segment: &crate::storage::Segment, wanted: usize) {
-        segment.populate_to(wanted, STEP);
     }
 
     /// Writes what is committed of `range` once more as it stands, so that it is synced, whatever

@@ -64,11 +64,8 @@ impl Entry {
 
     #[inline]
     pub(crate) fn encode(&self) -> [u8; ENTRY] {
-        let mut bytes = [0; ENTRY];
-        bytes[..8].copy_from_slice(&self.position.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.tag_hash.to_le_bytes());
-        bytes
+        let [low, high] = [self.length, self.tag_hash.cast_unsigned()].map(u128::from);
+        (u128::from(self.position) | low << 64 | high << 96).to_le_bytes()
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 
 use super::Store;
 use super::append::AppendError;
-use super::commit_log::{CommitLog, Limits};
+use super::commit_log::Limits;
 use super::consume_queue::ConsumeQueue;
 use super::delays::signed;
 use super::delivery::{Deliveries, DetachedDelivery};
@@ -357,7 +357,7 @@ impl Store {
                     self.log.grow(self.clock.coarse_wall_ms(), Limits::default())?;
                 }
                 Err(Refusal::Segment) => self.make_file()?,
-                Err(Refusal::Pages(segment, wanted)) => CommitLog::populate(&segment, wanted),
+                Err(Refusal::Pages(segment, wanted)) => self.log.populate(&segment, wanted),
                 Err(refusal) => self.make_room(queue, 1, refusal)?,
             }
         }

@@ -5,7 +5,6 @@
 
 use super::record::{
     ALIGN, COPIED, HEADER, KEYED, Kind, MAGIC, MORTAL, Place, Record, Seal, VERSION, put, seeded,
-    u32_at, u64_at,
 };
 use crate::message::Message;
 use crate::properties::{EXPIRES, Properties, TIME_TO_LIVE};
@@ -13,19 +12,32 @@ use crate::sync::Arc;
 use crc32fast::Hasher;
 use smallvec::SmallVec;
 
-/// How much of a record is put together in one piece: all of a small one, and what stands before the
-/// body of most others.
-const FRONT: usize = 128;
+/// How much of what follows the header is put together in one piece: all of a small record, and what
+/// stands before the body of most others.
+const FRONT: usize = 64;
 /// As much of it as can be filled: the padding of a whole record has room behind it.
 const ROOM: usize = FRONT - ALIGN;
 
 /// What the records of one topic have in common.
 pub(crate) struct Outline {
+    header: Header,
+    /// The topic, unless it is long.
     front: [u8; FRONT],
-    /// Header and topic, or the header alone before a long topic.
     filled: usize,
     topic: Arc<str>,
     hashed: Hasher,
+}
+
+/// The words of a header that do not depend on the record's place.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    /// Magic, version, kind, flags and tag hash.
+    kind: u64,
+    origin: u64,
+    /// Incarnation, queue and how often it was delivered before.
+    queue: u64,
+    /// Of properties, topic and padding; the lower half is free for the age.
+    lengths: u64,
 }
 
 /// A message that has been checked.
@@ -65,18 +77,20 @@ impl<'a> Copy<'a> {
 /// Where a record's properties come from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    Message(&'a Message<'a>),
+    /// With the length of what it encodes.
+    Message(&'a Message<'a>, usize),
     Encoded(&'a [u8]),
 }
 
 /// A record that has everything but its place.
 #[derive(Debug)]
 pub(crate) struct Draft<'a> {
+    header: Header,
     front: [u8; FRONT],
     filled: usize,
     // What the front has no room for, if anything.
     topic: &'a [u8],
-    properties: SmallVec<[u8; FRONT]>,
+    properties: SmallVec<[u8; 2 * FRONT]>,
     body: &'a [u8],
     /// Of everything but the place.
     seal: Seal,
@@ -87,23 +101,25 @@ pub(crate) struct Draft<'a> {
 impl Outline {
     /// The caller has checked `topic`: at most 255 bytes.
     pub(crate) fn new(store_id: u64, kind: Kind, incarnation: u32, topic: &str) -> Self {
-        let mut front = [0; FRONT];
-        [front[8], front[9], front[10]] = [MAGIC, VERSION, kind as u8];
-        put(&mut front, 48, &incarnation.to_le_bytes());
-        front[62] = topic.len() as u8;
-        let mut filled = HEADER;
-        if topic.len() <= ROOM - HEADER {
-            put(&mut front, HEADER, topic.as_bytes());
-            filled += topic.len();
+        let header = Header {
+            kind: u64::from_le_bytes([MAGIC, VERSION, kind as u8, 0, 0, 0, 0, 0]),
+            origin: 0,
+            queue: incarnation.into(),
+            lengths: at(62, topic.len() as u64),
+        };
+        let (mut front, mut filled) = ([0; FRONT], 0);
+        if topic.len() <= ROOM {
+            put(&mut front, 0, topic.as_bytes());
+            filled = topic.len();
         }
         let mut hashed = seeded(store_id);
         hashed.update(topic.as_bytes());
-        Self { front, filled, topic: topic.into(), hashed }
+        Self { header, front, filled, topic: topic.into(), hashed }
     }
 
     /// Whether the topic stands in the front.
     fn whole(&self) -> bool {
-        self.filled == HEADER + self.topic.len()
+        self.filled == self.topic.len()
     }
 }
 
@@ -112,6 +128,7 @@ impl<'a> Draft<'a> {
     #[inline]
     pub(crate) fn blank(outline: &Outline) -> Self {
         Self {
+            header: outline.header,
             front: outline.front,
             filled: outline.filled,
             topic: &[],
@@ -134,7 +151,7 @@ impl<'a> Draft<'a> {
         flags: u8,
         pending: Pending<'a>,
     ) {
-        self.put_together(outline, queue.into(), flags, 0, pending);
+        self.put_together(outline, queue.into(), flags, pending);
     }
 
     /// Puts together a message that was stored before, as a record of this kind; the origin names
@@ -146,23 +163,16 @@ impl<'a> Draft<'a> {
         queue: u16,
         copy: &Copy<'a>,
     ) {
-        self.front[10] = kind as u8;
+        self.header.kind = self.header.kind & !at(10, 0xff) | at(10, kind as u64);
+        self.header.origin = copy.origin;
         let queue = u32::from(queue) | u32::from(copy.reconsumed) << 16;
         let flags = if copy.message.properties.names_first_id() { COPIED } else { 0 };
-        self.put_together(outline, queue, flags, copy.origin, copy.message);
-        put(&mut self.front, 40, &copy.origin.to_le_bytes());
+        self.put_together(outline, queue, flags, copy.message);
     }
 
     /// `queue` has the reconsume count in its upper half.
     #[inline]
-    fn put_together(
-        &mut self,
-        outline: &'a Outline,
-        queue: u32,
-        flags: u8,
-        origin: u64,
-        pending: Pending<'a>,
-    ) {
+    fn put_together(&mut self, outline: &'a Outline, queue: u32, flags: u8, pending: Pending<'a>) {
         let Pending { tag_hash, born_ms, properties: source, body } = pending;
         let flags = if source.keyed() { flags | KEYED } else { flags };
         let flags = if source.mortal() { flags | MORTAL } else { flags };
@@ -170,22 +180,11 @@ impl<'a> Draft<'a> {
         let used = HEADER + outline.topic.len() + properties + body.len();
         let length = used.next_multiple_of(ALIGN);
         (self.born_ms, self.length) = (born_ms, length);
-        // Whole words are put together quickest.
-        let low = |at: usize, bits: u64| bits << (at % 8 * 8);
-        let kind = u64_at(&self.front, 8);
-        let fixed = [
-            length as u64,
-            kind | low(11, flags.into()) | low(12, tag_hash.cast_unsigned().into()),
-            origin,
-            u64_at(&outline.front, 48) | low(52, queue.into()),
-        ];
-        let lengths = u64_at(&outline.front, 56)
-            | low(60, properties as u64)
-            | low(63, (length - used) as u64);
-        put(&mut self.front, 0, &fixed[0].to_le_bytes());
-        put(&mut self.front, 8, &fixed[1].to_le_bytes());
-        put(&mut self.front, 48, &fixed[3].to_le_bytes());
-        put(&mut self.front, 56, &lengths.to_le_bytes());
+        let header = &mut self.header;
+        header.kind |= at(11, flags.into()) | at(12, tag_hash.cast_unsigned().into());
+        header.queue |= at(52, queue.into());
+        header.lengths |= at(60, properties as u64) | at(63, (length - used) as u64);
+        let fixed = [length as u64, header.kind, header.origin, header.queue];
         let hashed = self.content(outline, source, properties, body);
         self.seal = Seal::new(hashed.finalize()).mix(fixed);
     }
@@ -219,7 +218,7 @@ impl<'a> Draft<'a> {
             put(&mut self.front, end, body);
             hashed.update(&self.front[start..end + body.len()]);
             // The padding has room, too.
-            self.filled = self.length;
+            self.filled = self.length - HEADER;
         } else {
             self.body = body;
             hashed.update(&self.front[start..end]);
@@ -236,17 +235,17 @@ impl<'a> Draft<'a> {
 
     #[inline]
     pub(crate) fn tag_hash(&self) -> i32 {
-        u32_at(&self.front, 12).cast_signed()
+        ((self.header.kind >> 32) as u32).cast_signed()
     }
 
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
-        self.front[11] & flag != 0
+        self.header.kind & at(11, flag.into()) != 0
     }
 
-    /// Gives the record its place and writes it out piece by piece.
+    /// Gives the record its place and writes it to `out`, which is as long as it.
     #[inline]
-    pub(crate) fn write(&mut self, place: Place, mut write: impl FnMut(&[u8])) {
+    pub(crate) fn write(&self, place: Place, out: &mut [u8]) {
         let age = match self.born_ms {
             None => 0,
             Some(born_ms) => {
@@ -254,28 +253,41 @@ impl<'a> Draft<'a> {
                 age.clamp(i32::MIN.into(), i32::MAX.into()) as i32
             }
         };
-        let front = &mut self.front;
-        let lengths = u64_at(front, 56) >> 32 << 32 | u64::from(age.cast_unsigned());
-        let seal = self.seal.mix([place.position, place.offset, place.store_ms, lengths]);
-        put(front, 4, &seal.finish().to_le_bytes());
-        put(front, 16, &place.position.to_le_bytes());
-        put(front, 24, &place.offset.to_le_bytes());
-        put(front, 32, &place.store_ms.to_le_bytes());
-        put(front, 56, &lengths.to_le_bytes());
-        write(&front[..self.filled]);
-        if self.filled < self.length {
-            let rest =
-                [self.topic, &self.properties, self.body, &PADDING[..usize::from(front[63])]];
-            rest.into_iter().filter(|part| !part.is_empty()).for_each(write);
+        let Place { position, offset, store_ms } = place;
+        let Header { kind, origin, queue, lengths } = self.header;
+        let lengths = lengths | u64::from(age.cast_unsigned());
+        let seal = self.seal.mix([position, offset, store_ms, lengths]).finish();
+        let first = self.length as u64 | at(4, seal.into());
+        let (header, mut rest) = out.split_at_mut(HEADER);
+        // Word by word: they are not in memory yet, where a copy would have to wait for them.
+        let words = [first, kind, position, offset, store_ms, origin, queue, lengths];
+        for (out, word) in header.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *out = word.to_le_bytes();
+        }
+        if self.filled < rest.len() {
+            // The padding, and what is written over at once.
+            rest.last_chunk_mut::<ALIGN>().into_iter().for_each(|last| *last = [0; ALIGN]);
+        }
+        for part in [&self.front[..self.filled], self.topic, &self.properties, self.body] {
+            if !part.is_empty() {
+                let (out, behind) = rest.split_at_mut(part.len());
+                out.copy_from_slice(part);
+                rest = behind;
+            }
         }
     }
+}
+
+/// Bits that stand at a byte of the header, in their word.
+const fn at(byte: usize, bits: u64) -> u64 {
+    bits << (byte % 8 * 8)
 }
 
 impl Source<'_> {
     #[inline]
     pub(super) fn len(self) -> usize {
         match self {
-            Self::Message(message) => message.properties_len(),
+            Self::Message(_, length) => length,
             Self::Encoded(bytes) => bytes.len(),
         }
     }
@@ -284,7 +296,7 @@ impl Source<'_> {
     #[inline]
     fn keyed(self) -> bool {
         match self {
-            Self::Message(message) => message.keys().next().is_some(),
+            Self::Message(message, _) => message.keyed(),
             Self::Encoded(bytes) => Properties(bytes).keys().next().is_some(),
         }
     }
@@ -293,7 +305,7 @@ impl Source<'_> {
     #[inline]
     fn mortal(self) -> bool {
         match self {
-            Self::Message(message) => message.time_to_live.is_some(),
+            Self::Message(message, _) => message.time_to_live_of().is_some(),
             Self::Encoded(bytes) => {
                 let properties = Properties(bytes);
                 [TIME_TO_LIVE, EXPIRES].iter().any(|name| properties.get(name).is_some())
@@ -304,7 +316,7 @@ impl Source<'_> {
     /// Whether they begin with the id of an earlier copy.
     fn names_first_id(self) -> bool {
         match self {
-            Self::Message(_) => false,
+            Self::Message(..) => false,
             Self::Encoded(bytes) => Properties(bytes).first_id().is_some(),
         }
     }
@@ -313,7 +325,7 @@ impl Source<'_> {
     #[inline]
     pub(super) fn write(self, out: &mut [u8]) {
         match self {
-            Self::Message(message) => message.encode_properties(out),
+            Self::Message(message, _) => message.encode_properties(out),
             Self::Encoded(bytes) => out.copy_from_slice(bytes),
         }
     }
@@ -324,5 +336,3 @@ impl std::fmt::Debug for Outline {
         f.debug_struct("Outline").field("topic", &self.topic).finish_non_exhaustive()
     }
 }
-
-const PADDING: [u8; ALIGN] = [0; ALIGN];

@@ -73,7 +73,7 @@ impl Store {
     pub(crate) fn flush_step(&self) -> bool {
         let end = self.log.with_tail(|tail| {
             // The next append wakes it.
-            tail.flusher_alarm = 0;
+            tail.set_flusher_alarm(0);
             tail.committed()
         });
         let behind = self.gate.flushed() < end;
@@ -101,7 +101,7 @@ impl Store {
         {
             self.poison(&error.to_string());
         }
-        self.log.with_tail(|tail| tail.flusher_alarm = from.saturating_add(least));
+        self.log.with_tail(|tail| tail.set_flusher_alarm(from.saturating_add(least)));
     }
 
     /// Makes every later append and flush fail with `cause`.

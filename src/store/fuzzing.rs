@@ -46,8 +46,8 @@ fn write_and_read(bytes: &[u8]) {
     let outline = Outline::new(store_id, kind, incarnation, topic);
     let mut draft = Draft::blank(&outline);
     draft.fill(&outline, queue, head[3] & (CONTINUES | CONTINUED), pending);
-    let mut written = Vec::new();
-    draft.write(Place { position, offset, store_ms }, |part| written.extend_from_slice(part));
+    let mut written = vec![0xee; draft.length()];
+    draft.write(Place { position, offset, store_ms }, &mut written);
     let record = Record::parse(&written, position).expect("what was written is a record");
     assert!(record.verify(store_id));
     let parts = (topic.as_bytes(), properties, body);

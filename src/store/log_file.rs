@@ -103,9 +103,6 @@ pub(crate) fn file_of(files: &[Counted<LogFile>], position: u64) -> Option<&Coun
     files.get(behind.checked_sub(1)?).filter(|file| position < file.end())
 }
 
-/// How much of a new file is written at once.
-const PIECE: usize = 1 << 20;
-
 /// Where a new log file goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
@@ -125,9 +122,7 @@ impl Place {
 
 /// Makes an empty log file, complete and durable before it bears its name.
 ///
-/// If it will be filled soon, it is written with zeroes in long pieces: the pages that the system
-/// makes for them are large, and half as dear as those that it makes for stores into a mapping, one
-/// by one.
+/// If it will be filled soon, its pages are to be large ones, which are faulted in at less cost.
 pub(super) fn create(
     storage: &dyn Storage,
     place: Place,
@@ -145,11 +140,7 @@ pub(super) fn create(
         let region = file.map().map_err(|e| failed("map", e))?;
         rename(storage, UNPLACED, place)?;
         if soon {
-            // Only a matter of speed: a refusal is ignored.
-            let zeroes = vec![0; PIECE];
-            let _ = (HEAD as u64..size)
-                .step_by(PIECE)
-                .try_for_each(|at| file.write_at(at, &zeroes[..PIECE.min((size - at) as usize)]));
+            region.prefer_large_pages();
         }
         Ok(region)
     };

@@ -1,7 +1,7 @@
 //! Floor 2: messages on a log. It knows topics and queues, but no groups and no consumers.
 //!
 //! ```text
-//! record  commit_log(tail, log_file)  consume_queue(index_arena)      what is stored
+//! record  commit_log(tail, log_file, ahead)  consume_queue(index_arena)   what is stored
 //! append  fetch(delivery)  look_up(key_index, key_file)  time_search   what is done with it
 //! delayed(delays, schedule(parked, waiting_bytes), delay_table)       what waits to be due
 //! flush(flush_gate)
@@ -12,6 +12,7 @@
 //! follow  check  backup                                               beside the broker
 //! ```
 
+mod ahead;
 mod append;
 mod backup;
 mod by_name;
@@ -120,6 +121,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::storage::Storage;
 use crate::sync::{Alarm, Arc, Mutex, Rank};
+use ahead::Chore;
 use checkpoint::Checkpointed;
 use commit_log::CommitLog;
 use delay_table::DelayTable;
@@ -212,7 +214,7 @@ impl StoreConfig {
     /// flush that waits.
     fn most_ahead(&self) -> usize {
         match self.flush {
-            Flush::Every(_) => 4 << 20,
+            Flush::Every(_) => usize::MAX,
             Flush::EveryMessage => 1 << 20,
         }
     }
@@ -385,13 +387,18 @@ impl Store {
 
     /// One step of the allocator.
     pub(crate) fn allocate_step(&self) {
-        if self.log.populate_ahead() {
+        self.log.look_ahead(self.clock.coarse_wall_ms());
+        loop {
+            let next = self.log.populate_ahead();
             // A lack of space is told to the producer that needs it, which tries again by itself.
-            let _ = self.make_file();
-        }
-        if self.retaining.goes_on(self.log.with_tail(|tail| tail.base())) {
-            // A file is full.
-            self.retainer.ring();
+            let made = next == Chore::Grow && self.make_file().is_ok();
+            if self.retaining.goes_on(self.log.with_tail(|tail| tail.base())) {
+                // A file is full.
+                self.retainer.ring();
+            }
+            if !made && next != Chore::Populate {
+                break;
+            }
         }
         if self.config.flush == Flush::EveryMessage {
             // Otherwise the flusher does it: pages are not to wait for a sync.

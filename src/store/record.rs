@@ -357,11 +357,11 @@ mod tests {
         let outline = Outline::new(STORE, Kind::Message, 7, "orders");
         let properties = Source::Encoded(b"TAGS\x01paid\x02");
         let pending = Pending { tag_hash: -5, born_ms: Some(990), properties, body };
-        let mut out = Vec::new();
         let place = Place { position, offset: 11, store_ms: 1000 };
         let mut draft = Draft::blank(&outline);
         draft.fill(&outline, 3, CONTINUES, pending);
-        draft.write(place, |part| out.extend_from_slice(part));
+        let mut out = vec![0xee; draft.length()];
+        draft.write(place, &mut out);
         out
     }
 

@@ -2,7 +2,8 @@
 //!
 //! An append, in this order:
 //! 1. looks whether there is room in the segment, in its populated pages and in the queue's index
-//!    block, and refuses otherwise: the caller leaves the lock, makes room, and comes again;
+//!    block, and refuses otherwise: the caller leaves the lock, makes room, and comes again. What it
+//!    has found is remembered as one number, `clear`, with which the next appends compare;
 //! 2. copies the records behind the published end;
 //! 3. writes their index entries;
 //! 4. publishes the segment (Release), then the index block, then the queue's maximum (Release).
@@ -44,9 +45,12 @@ pub(crate) struct Tail {
     /// Bytes that may lie above it.
     max_unflushed: u64,
     /// Wake the flusher once the log ends here.
-    pub(super) flusher_alarm: u64,
+    flusher_alarm: u64,
     /// Wake the allocator once the segment is filled up to here.
-    pub(super) allocator_alarm: usize,
+    allocator_alarm: usize,
+    /// What ends within this part of the segment is appended without a look at all that stands
+    /// above: there is room, nothing is wrong, and nobody is to be woken. 0 if anything is wrong.
+    clear: usize,
 }
 
 /// Which cursor an append goes to, and as of which value of the topic.
@@ -127,63 +131,107 @@ impl Tail {
             max_unflushed: u64::MAX,
             flusher_alarm: 0,
             allocator_alarm: 0,
+            clear: 0,
         }
     }
 
-    /// Appends `drafts` as one batch to the queue of a `target`, or to none.
+    /// Appends `drafts` as one batch to the queue of a `target`, or to none, if that needs a look at
+    /// nothing but the queue; otherwise does nothing.
     #[inline]
+    pub(crate) fn append_clear(
+        &mut self,
+        target: Option<Target>,
+        drafts: &mut [Draft<'_>],
+        now_ms: u64,
+    ) -> Option<Appended> {
+        let length = drafts.iter().map(Draft::length).sum::<usize>();
+        let takes = self.writer.cursor() + length <= self.clear
+            && target.is_none_or(|target| self.takes(target) && self.indexes(target, drafts.len()));
+        if !takes {
+            return None;
+        }
+        // Whoever follows an append that unwound looks at everything.
+        let clear = std::mem::take(&mut self.clear);
+        let appended = self.commit(target, drafts, length, now_ms);
+        self.clear = clear;
+        Some(appended)
+    }
+
+    /// Appends `drafts` as one batch to the queue of a `target`, or to none.
     pub(crate) fn append(
         &mut self,
         target: Option<Target>,
         drafts: &mut [Draft<'_>],
         now_ms: u64,
     ) -> Result<Appended, Refusal> {
-        self.check(target, drafts)?;
+        if let Some(appended) = self.append_clear(target, drafts, now_ms) {
+            return Ok(appended);
+        }
+        self.accepts().map_err(Refusal::Stopped)?;
+        if let Some(target) = target {
+            if !self.takes(target) {
+                return Err(Refusal::Gone);
+            }
+            if !self.indexes(target, drafts.len()) {
+                return Err(Refusal::Block);
+            }
+        }
+        let length = drafts.iter().map(Draft::length).sum::<usize>();
+        self.check_room(length)?;
+        self.clear = 0;
+        let appended = self.commit(target, drafts, length, now_ms);
+        self.since_ms.get_or_insert(appended.store_ms);
+        let appended = self.ring(appended);
+        self.clear = self.clear_to();
+        Ok(appended)
+    }
+
+    #[inline]
+    fn commit(
+        &mut self,
+        target: Option<Target>,
+        drafts: &mut [Draft<'_>],
+        length: usize,
+        now_ms: u64,
+    ) -> Appended {
         self.inside = true;
-        let slot = target.map(|target| target.slot);
         let store_ms = now_ms.max(self.last_store_ms);
         self.last_store_ms = store_ms;
-        self.since_ms.get_or_insert(store_ms);
         let position = self.end;
-        let offset = slot.map_or(0, |slot| self.cursors.at(slot).next);
+        let mut cursor = target.map(|target| self.cursors.at_mut(target.slot));
+        let offset = cursor.as_ref().map_or(0, |cursor| cursor.next);
+        let mut keyed = false;
         for (nth, draft) in drafts.iter_mut().enumerate() {
-            let place = Place { position: self.cursor(), offset: offset + nth as u64, store_ms };
+            let position = self.base + self.writer.cursor() as u64;
+            let place = Place { position, offset: offset + nth as u64, store_ms };
             #[cfg(not(broken_index_first))]
-            draft.write(place, |part| self.writer.write(part));
-            if let Some(slot) = slot {
-                self.cursors.at_mut(slot).push(place.position, draft);
+            draft.write(place, self.writer.space(draft.length()));
+            if let Some(cursor) = &mut cursor {
+                cursor.push(position, draft);
             }
             #[cfg(broken_index_first)]
             {
-                if let Some(slot) = slot {
-                    self.cursors.at_mut(slot).publish();
+                if let Some(cursor) = &mut cursor {
+                    cursor.publish();
                 }
-                draft.write(place, |part| self.writer.write(part));
+                draft.write(place, self.writer.space(draft.length()));
             }
+            keyed |= draft.has(KEYED);
         }
         self.writer.publish();
-        self.writer.prepare((self.cursor() - position) as usize);
-        self.end = self.cursor();
-        if drafts.iter().any(|draft| draft.has(KEYED)) {
-            self.keyed = self.end;
-        }
-        let mut watched = false;
-        if let Some(slot) = slot {
-            let cursor = self.cursors.at_mut(slot);
+        let watched = cursor.is_some_and(|cursor| {
             cursor.publish();
-            watched = cursor.queue.watched();
-        }
-        let wake_allocator = self.writer.cursor() >= self.allocator_alarm;
-        if wake_allocator {
-            self.allocator_alarm = usize::MAX;
-        }
-        let wake_flusher = self.end >= self.flusher_alarm;
-        if wake_flusher {
-            self.flusher_alarm = u64::MAX;
+            cursor.queue.watched()
+        });
+        self.writer.prepare(length);
+        let end = position + length as u64;
+        self.end = end;
+        if keyed {
+            self.keyed = end;
         }
         self.inside = false;
-        let end = self.end;
-        Ok(Appended { position, offset, store_ms, end, watched, wake_flusher, wake_allocator })
+        let (wake_flusher, wake_allocator) = (false, false);
+        Appended { position, offset, store_ms, end, watched, wake_flusher, wake_allocator }
     }
 
     /// The position behind the last committed record.
@@ -242,7 +290,19 @@ impl Tail {
 
     /// Sets how many bytes may await a flush above `flushed`.
     pub(super) fn bound_unflushed(&mut self, flushed: u64, max_unflushed: u64) {
-        (self.flushed, self.max_unflushed) = (flushed, max_unflushed);
+        (self.flushed, self.max_unflushed, self.clear) = (flushed, max_unflushed, 0);
+    }
+
+    /// Has the flusher woken once the log ends at `end`.
+    pub(super) fn set_flusher_alarm(&mut self, end: u64) {
+        (self.flusher_alarm, self.clear) = (end, 0);
+    }
+
+    /// Has the allocator woken once `segment` is filled up to `cursor`, if it is still being filled.
+    pub(super) fn set_allocator_alarm(&mut self, segment: &Arc<Segment>, cursor: usize) {
+        if Arc::ptr_eq(self.writer.segment(), segment) {
+            (self.allocator_alarm, self.clear) = (cursor, 0);
+        }
     }
 
     /// Makes room for appends that wait: everything below `flushed` is durable.
@@ -253,7 +313,7 @@ impl Tail {
     /// Refuses everything from now on.
     pub(super) fn close(&mut self) {
         if self.state == State::Open {
-            self.state = State::Closed;
+            (self.state, self.clear) = (State::Closed, 0);
         }
     }
 
@@ -268,14 +328,14 @@ impl Tail {
     /// Refuses everything from now on, naming `cause`.
     pub(super) fn poison(&mut self, cause: &str) {
         if !matches!(self.state, State::Poisoned(_)) {
-            self.state = State::Poisoned(cause.to_owned());
+            (self.state, self.clear) = (State::Poisoned(cause.to_owned()), 0);
         }
     }
 
     /// What an append leaves behind that unwinds half-way.
     #[cfg(all(test, not(loom)))]
     pub(super) fn leave_in_the_middle(&mut self) {
-        self.inside = true;
+        (self.inside, self.clear) = (true, 0);
         self.writer.write(&[1; 40]);
     }
 
@@ -302,22 +362,23 @@ impl Tail {
         if self.state == State::Closed { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// Whether the queue takes messages as of this value of its topic.
     #[inline]
-    fn check(&mut self, target: Option<Target>, drafts: &[Draft<'_>]) -> Result<(), Refusal> {
-        self.accepts().map_err(Refusal::Stopped)?;
-        if let Some(Target { slot, generation }) = target {
-            #[cfg(broken_generation_unchecked)]
-            let _ = generation;
-            let cursor = self.cursors.at(slot);
-            #[cfg(not(broken_generation_unchecked))]
-            if cursor.generation != generation {
-                return Err(Refusal::Gone);
-            }
-            if !cursor.has_room(drafts.len()) {
-                return Err(Refusal::Block);
-            }
-        }
-        let length = drafts.iter().map(Draft::length).sum::<usize>();
+    fn takes(&self, target: Target) -> bool {
+        #[cfg(not(broken_generation_unchecked))]
+        return self.cursors.at(target.slot).generation == target.generation;
+        #[cfg(broken_generation_unchecked)]
+        true
+    }
+
+    /// Whether the queue's index blocks have room for so many entries.
+    #[inline]
+    fn indexes(&self, target: Target, entries: usize) -> bool {
+        self.cursors.at(target.slot).has_room(entries)
+    }
+
+    /// Whether the log takes records of this length; rolls over to the next segment for them.
+    fn check_room(&mut self, length: usize) -> Result<(), Refusal> {
         // With nothing to flush even what is longer than that by itself is taken.
         let unflushed = self.end - self.flushed;
         if unflushed > 0 && unflushed + length as u64 > self.max_unflushed {
@@ -334,6 +395,33 @@ impl Tail {
             return Err(Refusal::Pages(segment.clone(), end));
         }
         Ok(())
+    }
+
+    /// Adds who is to be woken, once each.
+    fn ring(&mut self, appended: Appended) -> Appended {
+        let wake_flusher = self.end >= self.flusher_alarm;
+        if wake_flusher {
+            self.flusher_alarm = u64::MAX;
+        }
+        let wake_allocator = self.writer.cursor() >= self.allocator_alarm;
+        if wake_allocator {
+            self.allocator_alarm = usize::MAX;
+        }
+        Appended { wake_flusher, wake_allocator, ..appended }
+    }
+
+    /// How far nothing needs to be looked at. A record that fills the segment to its end, or leaves
+    /// room for a filler alone, is looked at.
+    fn clear_to(&self) -> usize {
+        let segment = self.writer.segment();
+        let populated = segment.populated();
+        let populated = if populated < segment.capacity() { populated } else { usize::MAX };
+        let unflushed = self.flushed.saturating_add(self.max_unflushed);
+        let below = unflushed.min(self.flusher_alarm.saturating_sub(1)).saturating_sub(self.base);
+        (segment.capacity().saturating_sub(HEADER))
+            .min(populated)
+            .min(self.allocator_alarm.saturating_sub(1))
+            .min(usize::try_from(below).unwrap_or(usize::MAX))
     }
 
     // What is left behind a record is nothing, or has room for the header of a filler.
@@ -355,7 +443,7 @@ impl Tail {
         self.base = base;
         self.writer = next;
         self.end = self.cursor();
-        self.allocator_alarm = 0;
+        (self.allocator_alarm, self.clear) = (0, 0);
         self.since_ms = None;
     }
 

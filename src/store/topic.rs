@@ -59,6 +59,12 @@ impl Topic {
         Err(self.refuse("sent to"))
     }
 
+    /// How many queues messages may be sent to: none unless that is permitted.
+    #[inline]
+    pub(crate) fn open_queues(&self) -> u16 {
+        if self.config.permission.can_write() { self.config.write_queues } else { 0 }
+    }
+
     /// Refuses to have its messages read unless that is permitted (MODEL-4).
     ///
     /// # Errors

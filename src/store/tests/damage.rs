@@ -148,10 +148,10 @@ fn an_end_that_leaves_no_room_for_a_filler_is_refused() {
     }
     // As by another version: a sound record behind which 24 bytes are left.
     let content = sized(2, (SEGMENT - position) as usize - 24 - record::HEADER - 1);
-    let mut draft = draft(&topic, &content);
-    let mut bytes = Vec::new();
+    let draft = draft(&topic, &content);
+    let mut bytes = vec![0; draft.length()];
     let offset = topic.queues[0].max();
-    draft.write(record::Place { position, offset, store_ms: 0 }, |part| bytes.extend(part));
+    draft.write(record::Place { position, offset, store_ms: 0 }, &mut bytes);
     assert_eq!(position + bytes.len() as u64, SEGMENT - 24);
     let closed = copy_of(dir.path());
     kill(store);
@@ -170,10 +170,10 @@ fn impossible_numbers_are_damage() {
     let store = open(dir.path());
     let topic = topic(&store, 1);
     let end = send(&store, &topic, 0, 0).end;
-    let mut draft = draft(&topic, b"body");
-    let mut bytes = Vec::new();
+    let draft = draft(&topic, b"body");
+    let mut bytes = vec![0; draft.length()];
     let place = record::Place { position: end, offset: u64::MAX, store_ms: 0 };
-    draft.write(place, |part| bytes.extend(part));
+    draft.write(place, &mut bytes);
     kill(store);
     let (file, at) = place_of(dir.path(), end);
     change(&file, at, |rest| rest[..bytes.len()].copy_from_slice(&bytes));
