@@ -22,8 +22,11 @@ pub(crate) const ENTRY: usize = 16;
 pub(crate) const FOLDER: &str = "index";
 const KIND: [u8; 4] = *b"indx";
 const SMALLEST_BLOCK: usize = 256;
-const LARGEST_BLOCK: usize = 256 * 1024;
+const LARGEST_BLOCK: usize = 256 * 1024 - LINE;
 const GROWTH: usize = 4;
+/// Blocks of one length stand an odd number of cache lines apart: at a round distance, the entries
+/// that queues with equally many messages write next would push each other out of the cache.
+const LINE: usize = 64;
 const LARGEST_FILE: usize = 64 << 20;
 
 /// The owner of all index files.
@@ -142,7 +145,7 @@ impl IndexArena {
     /// `DiskFull` if a new file is needed and there is no room for it.
     pub(crate) fn allocate(&self, head: BlockHead, previous: usize) -> Result<SegmentWriter> {
         let largest = LARGEST_BLOCK.min(self.first_file / GROWTH);
-        let length = (previous * GROWTH).clamp(SMALLEST_BLOCK, largest.max(SMALLEST_BLOCK));
+        let length = (previous * GROWTH + LINE).clamp(SMALLEST_BLOCK, largest.max(SMALLEST_BLOCK));
         let mut state = self.state.lock();
         state.take_back();
         let State { files, classes, .. } = &mut *state;
