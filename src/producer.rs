@@ -151,34 +151,51 @@ impl Producer {
 
     #[inline]
     fn store(&self, message: &Message<'_>) -> Result<Receipt> {
-        let (appended, receipt) = self.append(message)?;
+        let core = self.broker.core();
+        let pending = self.check(message)?;
+        if let Some((appended, queue)) = self.append_clear(message, pending) {
+            let receipt = receipt(core, &appended, queue);
+            if message.wait_for_flush && core.store.flush_mode() == Flush::EveryMessage {
+                self.make_durable(&appended, receipt)?;
+            }
+            return Ok(receipt);
+        }
+        let (appended, receipt) = self.append_checked(message, pending)?;
         if message.wait_for_flush {
             self.make_durable(&appended, receipt)?;
         }
         Ok(receipt)
     }
 
-    #[inline]
     fn append(&self, message: &Message<'_>) -> Result<(Appended, Receipt)> {
-        let checked = message.validate_content(self.broker.core().settings.max_body)?;
-        let pending = pending(message, checked);
-        if message.when() != Delay::None {
-            return self.append_later(message, pending);
-        }
-        self.append_now(message, pending)
+        let pending = self.check(message)?;
+        self.append_checked(message, pending)
     }
 
     #[inline]
+    fn check<'m>(&self, message: &'m Message<'m>) -> Result<Pending<'m>> {
+        let checked = message.validate_content(self.broker.core().settings.max_body)?;
+        Ok(pending(message, checked))
+    }
+
+    fn append_checked(
+        &self,
+        message: &Message<'_>,
+        pending: Pending<'_>,
+    ) -> Result<(Appended, Receipt)> {
+        if message.when() == Delay::None {
+            self.append_now(message, pending)
+        } else {
+            self.append_later(message, pending)
+        }
+    }
+
     fn append_now(
         &self,
         message: &Message<'_>,
         pending: Pending<'_>,
     ) -> Result<(Appended, Receipt)> {
         let core = self.broker.core();
-        if let Some((appended, queue)) = self.append_clear(message, pending) {
-            let receipt = receipt(core, &appended, queue);
-            return Ok((appended, receipt));
-        }
         let choose = |topic: &Topic| self.choose(message, topic);
         let (appended, queue) = self.place(message, choose, |topic, queue| {
             let queue = &topic.queues[usize::from(queue)];
@@ -193,6 +210,9 @@ impl Producer {
     /// Appends a message whose topic is at hand, if nothing stands in its way.
     #[inline]
     fn append_clear(&self, message: &Message<'_>, pending: Pending<'_>) -> Option<(Appended, u16)> {
+        if message.when() != Delay::None {
+            return None;
+        }
         let core = self.broker.core();
         let topic = self.first_topic.get().filter(|topic| *topic.name == *message.topic)?;
         let turn = self.turn.load(Ordering::Relaxed);
@@ -207,7 +227,6 @@ impl Producer {
         Some((appended, number))
     }
 
-    #[cold]
     fn append_later(
         &self,
         message: &Message<'_>,
@@ -230,7 +249,7 @@ impl Producer {
         let core = self.broker.core();
         let mut all = SmallVec::<[Pending<'_>; 8]>::with_capacity(messages.len());
         for message in messages {
-            all.push(pending(message, message.validate_content(core.settings.max_body)?));
+            all.push(self.check(message)?);
             if message.topic != first.topic {
                 return Err(Error::Batch { reason: "all messages must have the same topic" });
             }
