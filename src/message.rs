@@ -199,11 +199,14 @@ impl<'a> Message<'a> {
     /// [`BrokerBuilder::delay_levels`](crate::BrokerBuilder::delay_levels) for other ones.
     #[inline]
     pub fn delay_level(mut self, level: u32) -> Self {
-        self.rare().delay = match (level, self.when()) {
+        let delay = match (level, self.when()) {
             (0, Delay::Level(_)) => Delay::None,
             (0, other) => other,
             _ => Delay::Level(level),
         };
+        if delay != self.when() {
+            self.rare().delay = delay;
+        }
         self
     }
 
@@ -377,7 +380,7 @@ impl fmt::Debug for Message<'_> {
             .field("body_len", &self.body.len())
             .field("tag", &self.tag)
             .field("keys", &self.keys().collect::<Vec<_>>())
-            .field("properties", &self.rare.as_ref().map(|rare| &rare.properties))
+            .field("properties", &self.rare.as_ref().map_or(&[][..], |rare| &rare.properties))
             .field("flag", &self.flag)
             .field("born_ms", &self.born_ms)
             .field("placement", &self.placement)

@@ -214,7 +214,8 @@ impl Producer {
             return None;
         }
         let core = self.broker.core();
-        let topic = self.first_topic.get().filter(|topic| *topic.name == *message.topic)?;
+        let topic = self.first_topic.get();
+        let topic = topic.filter(|topic| *topic.name == *message.topic && topic.is_current())?;
         let turn = self.turn.load(Ordering::Relaxed);
         let number = self.choose_plainly(message, topic)?;
         let queue = topic.queues.get(usize::from(number))?;
@@ -334,7 +335,7 @@ impl Producer {
         }
     }
 
-    /// The queue by its number or in turn, of a topic that takes messages.
+    /// The queue by its number, in turn or by the key, of a topic that takes messages.
     #[inline]
     fn choose_plainly(&self, message: &Message<'_>, topic: &Topic) -> Option<u16> {
         let queues = topic.open_queues();
@@ -347,18 +348,17 @@ impl Producer {
                 Some((turn % u32::from(queues)) as u16)
             }
             Placement::Queue(queue) if *queue < queues => Some(*queue),
+            Placement::Key(key) if queues > 0 => Some(queue_for(key, queues)),
             _ => None,
         }
     }
 
     fn choose(&self, message: &Message<'_>, topic: &Topic) -> Result<u16> {
         let ids = topic.writable()?;
-        let queues = ids.len() as u16;
         if let Some(queue) = self.choose_plainly(message, topic) {
             return Ok(queue);
         }
         match &message.placement {
-            Placement::Key(key) => Ok(queue_for(key, queues)),
             Placement::Queue(queue) => Err(no_such_queue(topic, *queue)),
             Placement::Select(select) => match contain(|| select(ids)) {
                 Ok(Some(id)) if ids.contains(&id) => Ok(id.queue()),
@@ -370,7 +370,7 @@ impl Producer {
                 Err(_) => Err(Error::NoQueueChosen { reason: "the selector panicked" }),
             },
             // Every topic has a queue to be sent to.
-            Placement::RoundRobin => Ok(0),
+            Placement::RoundRobin | Placement::Key(_) => Ok(0),
             Placement::Conflict | Placement::Lost => {
                 message.placement.validate()?;
                 Ok(0)

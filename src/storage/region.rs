@@ -144,7 +144,7 @@ impl Region {
 
     /// Where the `len` bytes at `at` stand, for whoever has them to himself.
     #[inline]
-    pub(super) fn expect_exclusive(&self, at: usize, len: usize) -> *mut u8 {
+    pub(super) fn exclusive(&self, at: usize, len: usize) -> *mut u8 {
         self.check(at, len);
         self.note_write(&(at..at + len));
         self.start.wrapping_add(at)

@@ -1,7 +1,7 @@
 //! A segment: an append-only stretch of a region with one writer and any number of readers.
 //!
 //! Log files, index blocks and nothing else are segments. The writer copies behind the published
-//! length and then publishes; readers see only what is published, without a lock.
+//! length, or writes there in place, and then publishes; readers see only what is published, without a lock.
 //!
 //! Invariants (docs/design.md, A1):
 //! - S1 a segment's range of the region belongs to it alone: [`Carver`] owns the region and
@@ -135,7 +135,7 @@ impl SegmentWriter {
     pub(crate) fn space(&mut self, len: usize) -> &mut [u8] {
         let segment = &*self.segment;
         assert!(len <= segment.capacity - self.cursor, "write beyond a segment");
-        let start = segment.region.expect_exclusive(segment.start + self.cursor, len);
+        let start = segment.region.exclusive(segment.start + self.cursor, len);
         self.cursor += len;
         // SAFETY: as in `write`, and for as long as the slice lives: it borrows the only writer.
         unsafe { std::slice::from_raw_parts_mut(start, len) }
@@ -262,7 +262,7 @@ impl Carver {
             start: self.next,
             capacity: len,
             published: AtomicUsize::new(filled),
-            // Claims begin and end where large pages do.
+            // Large claims begin where large pages do, unless smaller ones came before.
             populated: AtomicUsize::new(filled - filled % LARGE_PAGE),
         };
         self.next += len;

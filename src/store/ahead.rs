@@ -12,7 +12,8 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const FIRST: usize = 256 << 10;
 const USUAL: usize = 4 << 20;
 const FAST: usize = 64 << 20;
-/// The log grows fast if it fills half of that in less than this, and no longer so after as much.
+/// The log grows fast if the allocator, who is woken once half of what was ahead is filled, is woken
+/// again in less than this; and no longer so after as much.
 const FAST_MS: u64 = 10;
 const SLOW_MS: u64 = 100;
 /// What is faulted in before the next file is thought of again.
@@ -46,8 +47,8 @@ impl Ahead {
         Self { most, bytes: AtomicUsize::new(FIRST.min(most)), looked_ms: AtomicU64::new(0) }
     }
 
-    /// Looks at how fast the log grows, whenever the allocator is woken: when half of what was ahead
-    /// is filled.
+    /// Looks at how fast the log grows, whenever the allocator is woken. Files that begin wake him,
+    /// too: one such look too many is taken back by the next.
     fn look(&self, now_ms: u64) {
         let elapsed_ms = now_ms.saturating_sub(self.looked_ms.swap(now_ms, Ordering::Relaxed));
         let bytes = match self.bytes() {
@@ -76,7 +77,7 @@ impl CommitLog {
     /// Faults a portion of pages in ahead of the tail. The next file is to be made once some part of
     /// this one is filled, so that a small log has but one.
     pub(super) fn populate_ahead(&self) -> Chore {
-        let Filling { segment, cursor, next, .. } = self.tail.lock().filling();
+        let Filling { segment, cursor, next, .. } = self.with_tail(|tail| tail.filling());
         let (capacity, ahead, step) = (segment.capacity(), self.ahead.bytes(), self.ahead.step());
         let reached = |segment: &Segment| segment.populated().min(segment.capacity());
         let before = reached(&segment) + next.as_deref().map_or(0, reached);
@@ -86,6 +87,11 @@ impl CommitLog {
             next.populate_to(to.saturating_sub(capacity), step);
         }
         let (enough, populated) = (capacity / ENOUGH, reached(&segment));
+        let has_more = |segment: &Segment| reached(segment) < segment.capacity();
+        let more = has_more(&segment) || next.as_deref().is_some_and(has_more);
+        if to < cursor + ahead && more && (next.is_some() || cursor < enough) {
+            return Chore::Populate;
+        }
         let mut alarm = usize::MAX;
         if populated < capacity {
             alarm = populated - ahead.min(populated) / 2;
@@ -94,12 +100,7 @@ impl CommitLog {
             alarm = alarm.min(enough);
         }
         self.with_tail(|tail| tail.set_allocator_alarm(&segment, alarm));
-        let left = populated < capacity || next.as_deref().is_some_and(|n| reached(n) < capacity);
-        match next {
-            None if cursor >= enough => Chore::Grow,
-            _ if to < cursor + ahead && left => Chore::Populate,
-            _ => Chore::Sleep,
-        }
+        if next.is_none() && cursor >= enough { Chore::Grow } else { Chore::Sleep }
     }
 
     /// Faults pages in for a producer that has caught up with the allocator.

@@ -38,7 +38,7 @@ pub(crate) struct CommitLog {
     pub(super) ahead: Ahead,
     pub(super) verify: Verify,
     pub(super) files: Swap<Vec<Counted<LogFile>>>,
-    pub(super) tail: Padded<Mutex<Tail>>,
+    tail: Padded<Mutex<Tail>>,
     pub(super) growth: Mutex<Growth>,
     /// Bytes of dropped files that deliveries keep alive.
     pub(super) held: Arc<AtomicU64>,

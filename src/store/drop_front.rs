@@ -44,8 +44,8 @@ impl CommitLog {
         files.into_iter().take(count).collect()
     }
 
-    /// Gives back what files take that are out of the list. No lock is held while a file is
-    /// removed, which can take long: producers go on.
+    /// Gives back what files take that are out of the list. No lock of appends is held while a
+    /// file is removed, which can take long: producers go on.
     ///
     /// # Errors
     /// The first failure; the other files are gone.

@@ -220,6 +220,9 @@ impl StoreConfig {
     }
 }
 
+/// What the allocator does in one step at most.
+const MOST_CHORES: u32 = 8;
+
 /// An open store.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -387,8 +390,8 @@ impl Store {
 
     /// One step of the allocator.
     pub(crate) fn allocate_step(&self) {
-        self.log.look_ahead(self.clock.coarse_wall_ms());
-        loop {
+        self.log.look_ahead(self.clock.moment().ms());
+        for chore in 1.. {
             let next = self.log.populate_ahead();
             // A lack of space is told to the producer that needs it, which tries again by itself.
             let made = next == Chore::Grow && self.make_file().is_ok();
@@ -397,6 +400,11 @@ impl Store {
                 self.retainer.ring();
             }
             if !made && next != Chore::Populate {
+                break;
+            }
+            if chore == MOST_CHORES {
+                // Whoever waits for the step to end gets his turn.
+                self.allocator.ring();
                 break;
             }
         }

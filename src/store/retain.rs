@@ -4,7 +4,8 @@
 //! The order of the steps makes each of them safe to be the last one before a crash: what must
 //! outlive its file is appended again, the new minimum is durable before anything goes, readers
 //! lose the messages before the files do, and index blocks are reused only after the files are
-//! gone. Files are removed with no lock held: that can take long, and stalls nobody.
+//! gone. Files are removed with no lock held but that of who makes room: that can take long, and
+//! stalls nobody else.
 
 use super::Store;
 use super::drop_front::{Disposal, Gone};
@@ -151,7 +152,7 @@ impl Store {
     }
 
     /// Runs `step`; if there was no room for it and that is the policy, drops the oldest file and
-    /// tries again. The caller has no lock that a checkpoint needs.
+    /// tries again. The caller has no lock.
     pub(super) fn with_room<R>(
         &self,
         disposal: Disposal,

@@ -49,7 +49,7 @@ pub(crate) struct Tail {
     /// Wake the allocator once the segment is filled up to here.
     allocator_alarm: usize,
     /// What ends within this part of the segment is appended without a look at all that stands
-    /// above: there is room, nothing is wrong, and nobody is to be woken. 0 if anything is wrong.
+    /// above: there is room, nothing is wrong, and nobody is to be woken. 0 if anything is wrong or has changed.
     clear: usize,
 }
 
@@ -150,8 +150,7 @@ impl Tail {
         if !takes {
             return None;
         }
-        // Whoever follows an append that unwound looks at everything.
-        let clear = std::mem::take(&mut self.clear);
+        let clear = self.clear;
         let appended = self.commit(target, drafts, length, now_ms);
         self.clear = clear;
         Some(appended)
@@ -178,7 +177,6 @@ impl Tail {
         }
         let length = drafts.iter().map(Draft::length).sum::<usize>();
         self.check_room(length)?;
-        self.clear = 0;
         let appended = self.commit(target, drafts, length, now_ms);
         self.since_ms.get_or_insert(appended.store_ms);
         let appended = self.ring(appended);
@@ -194,7 +192,8 @@ impl Tail {
         length: usize,
         now_ms: u64,
     ) -> Appended {
-        self.inside = true;
+        // Whoever follows an append that unwound looks at everything.
+        (self.inside, self.clear) = (true, 0);
         let store_ms = now_ms.max(self.last_store_ms);
         self.last_store_ms = store_ms;
         let position = self.end;

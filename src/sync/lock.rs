@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The order in which locks may be taken, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// Who makes room for the log.
+    /// Who makes room for the log or the index at the cost of the oldest file. The outermost.
     Room,
     /// Which files of the log may go: one drop at a time.
     Retention,

@@ -318,6 +318,32 @@ fn b_012_a_batch_that_fails_is_whole_or_gone_and_what_follows_is_kept_or_refused
 }
 
 #[test]
+fn b_012_an_append_that_unwinds_on_either_way_ends_all_appends() {
+    for clear in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let topic = topic(&store, 1);
+        (0..50).for_each(|nth| drop(send(&store, &topic, 0, nth)));
+        let target = Some(topic.target(&topic.queues[0]));
+        let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            store.log.with_tail(|tail| {
+                // It has no room for its header: writing it panics.
+                let mut drafts = [Draft::blank(&topic.outline)];
+                if !clear {
+                    tail.set_flusher_alarm(0);
+                    drop(tail.append(target, &mut drafts, 0));
+                }
+                assert!(tail.append_clear(target, &mut drafts, 0).is_some(), "nothing was clear");
+            })
+        }));
+        let message = unwound.unwrap_err();
+        assert!(message.downcast_ref::<&str>().is_none_or(|text| !text.contains("clear")));
+        assert!(matches!(send_body(&store, &topic, 0, b"x"), Err(Error::Poisoned { .. })));
+        assert!(matches!(store.close(), Err(Error::Poisoned { .. })));
+    }
+}
+
+#[test]
 fn close_vouches_for_nothing_after_an_append_was_left_in_the_middle() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

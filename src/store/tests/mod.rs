@@ -3,6 +3,7 @@
 //! A kill is played by giving the lock back without a close: what was stored into the mappings is
 //! in the files, as after the end of a process. Damage is written into the files in between.
 
+mod ahead;
 mod append;
 mod backup;
 mod concurrent;
