@@ -69,6 +69,10 @@ impl Store {
     ) -> std::result::Result<Appended, AppendError> {
         let mut drafts = [Draft::blank(&topic.outline)];
         drafts[0].fill(&topic.outline, queue.queue, 0, message);
+        let (target, now_ms) = (topic.target(queue), self.clock.coarse_wall_ms());
+        if let Some(appended) = self.log.append_clear(target, &mut drafts, now_ms) {
+            return Ok(appended);
+        }
         self.check_length(drafts[0].length()).map_err(AppendError::Failed)?;
         self.place(Some((topic, queue)), &mut drafts)
     }

@@ -73,12 +73,13 @@ impl Store {
 pub(crate) fn check(storage: &Arc<dyn Storage>) -> Result<Verification> {
     let mut check = Check { storage, found: Verification::default(), seen: HashMap::new() };
     if let Some(mut follower) = check.note(Follower::open(storage))? {
-        // Offsets first: none is beyond what the log has afterwards.
+        // These first: none is beyond what the log has afterwards.
+        let durable = check.durable_end(follower.store_id());
         let offsets = check.offsets(follower.store_id())?;
         follower.refresh()?;
         check.log(&mut follower)?;
         check.commits(&follower, &offsets);
-        check.metadata(&follower)?;
+        check.metadata(&follower, durable)?;
     }
     Ok(check.found)
 }
@@ -294,7 +295,14 @@ impl Check<'_> {
         }
     }
 
-    fn metadata(&mut self, follower: &Follower) -> Result<()> {
+    /// How far the log must reach. What cannot be read is told of by `metadata`.
+    fn durable_end(&self, store_id: u64) -> u64 {
+        let checkpoint = Checkpoint::load(&**self.storage, store_id).ok().flatten();
+        let flushed = FlushedMark::read(&**self.storage, store_id).unwrap_or(0);
+        checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed)
+    }
+
+    fn metadata(&mut self, follower: &Follower, durable: u64) -> Result<()> {
         let (storage, store_id) = (&**self.storage, follower.store_id());
         self.note(Groups::read(storage, store_id))?;
         let checkpoint = self.note(Checkpoint::load(storage, store_id))?.flatten();
@@ -318,10 +326,9 @@ impl Check<'_> {
         } else if needed > 0 {
             self.delays(follower, &delays);
         }
-        let flushed = self.note(FlushedMark::read(storage, store_id))?.unwrap_or(0);
-        let known_end = checkpoint.map_or(0, |checkpoint| checkpoint.position).max(flushed);
+        self.note(FlushedMark::read(storage, store_id))?;
         let end = follower.position();
-        if known_end > end {
+        if durable > end {
             let name = follower.log_files().last().map_or_else(|| file_name(0), |f| f.name());
             self.fault(&name, end, "records that were durable are missing from here on");
         }

@@ -17,6 +17,8 @@ use crate::sync::{Mutex, MutexGuard, Rank, Signal};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// How often a drop is tried again that a full disk has failed.
+const MOST_TRIES: u32 = 8;
 /// After a failure the next try comes no sooner.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -32,8 +34,8 @@ pub(crate) struct Retaining {
     filling: AtomicU64,
     /// Counts drops: whoever lacks room sees that somebody else has made some.
     drops: AtomicU64,
-    /// Who makes room at the cost of the oldest file: one at a time. An attempt that fails takes what
-    /// is left of the disk for a moment, and a drop may need that.
+    /// Who makes room at the cost of the oldest file: one at a time, so that one drop serves all. An
+    /// attempt that fails takes what is left of the disk for a moment, and a drop may need that.
     making_room: Mutex<()>,
     dropped_files: AtomicU64,
     dropped_bytes: AtomicU64,
@@ -158,22 +160,31 @@ impl Store {
         disposal: Disposal,
         step: impl Fn() -> Result<R>,
     ) -> Result<R> {
-        if self.config.space.at_limit == AtLimit::Refuse {
-            return step();
+        match step() {
+            Err(Error::DiskFull { .. } | Error::LogFull { .. })
+                if self.config.space.at_limit == AtLimit::DropOldest => {}
+            done => return done,
         }
         let _alone = self.retaining.making_room.lock();
+        let mut tries = 0..MOST_TRIES;
         loop {
             let drops = self.retaining.drops.load(Ordering::Acquire);
             let full = match step() {
                 Err(full @ (Error::DiskFull { .. } | Error::LogFull { .. })) => full,
                 done => return done,
             };
-            let Some((files, gone)) = self.drop_oldest(disposal, drops)? else { continue };
+            let (files, gone) = match self.drop_oldest(disposal, drops) {
+                Ok(Some(dropped)) => dropped,
+                Ok(None) => continue,
+                // Another's first try may have had for a moment what the drop needs.
+                Err(Error::DiskFull { .. }) if tries.next().is_some() => continue,
+                Err(error) => return Err(error),
+            };
             // What deliveries hold counts for the log no more, but the disk still has it.
             let gain =
                 if matches!(full, Error::LogFull { .. }) { files as u64 } else { gone.freed };
             if gain == 0 {
-                // Nothing is left to drop; others may have made room meanwhile.
+                // Nothing is left to drop, or somebody holds it; others may have made room meanwhile.
                 return step();
             }
         }

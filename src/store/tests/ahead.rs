@@ -17,7 +17,7 @@ fn open_fast(dir: &Path, segment_bytes: u64) -> Store {
     store
 }
 
-const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn a_fast_log_has_the_whole_file_populated_in_one_step() {
@@ -35,7 +35,9 @@ fn a_smaller_file_behind_the_present_one_leaves_nothing_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_fast(dir.path(), 2 * MIB);
     let topic = topic(&store, 1);
-    (0..15).for_each(|nth| drop(send_body(&store, &topic, 0, &sized(nth, 100_000)).unwrap()));
+    for nth in 0..15 {
+        send_body(&store, &topic, 0, &sized(nth, 100_000)).unwrap();
+    }
     store.close().unwrap();
     let store = open_fast(dir.path(), MIB / 4);
     let chores: Vec<_> = (0..6)

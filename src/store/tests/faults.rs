@@ -323,7 +323,9 @@ fn b_012_an_append_that_unwinds_on_either_way_ends_all_appends() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path());
         let topic = topic(&store, 1);
-        (0..50).for_each(|nth| drop(send(&store, &topic, 0, nth)));
+        for nth in 0..50 {
+            send(&store, &topic, 0, nth);
+        }
         let target = Some(topic.target(&topic.queues[0]));
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             store.log.with_tail(|tail| {
