@@ -71,7 +71,7 @@ impl Store {
 /// # Errors
 /// `Io` if the directory cannot be read, or holds no store; `Version`.
 pub(crate) fn check(storage: &Arc<dyn Storage>) -> Result<Verification> {
-    let mut check = Check { storage, found: Verification::default(), seen: HashMap::new() };
+    let mut check = Check::of(storage);
     if let Some(mut follower) = check.note(Follower::open(storage))? {
         // These first: none is beyond what the log has afterwards.
         let durable = check.durable_end(follower.store_id());
@@ -97,7 +97,11 @@ struct Seen {
     last: u64,
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    fn of(storage: &'a Arc<dyn Storage>) -> Self {
+        Self { storage, found: Verification::default(), seen: HashMap::new() }
+    }
+
     /// Makes a fault of what a file holds; other errors stay what they are.
     fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
@@ -363,5 +367,32 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, position, reason } = self;
         write!(f, "{} at {position}: {reason}", file.display())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::tests::{open, send, topic};
+    use super::*;
+
+    #[test]
+    fn what_is_flushed_after_the_last_look_at_the_log_is_not_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let topic = topic(&store, 1);
+        let mut check = Check::of(&store.storage);
+        let mut follower = Follower::open(&store.storage).unwrap();
+        let end = send(&store, &topic, 0, 0).end;
+        store.wait_durable(end).unwrap();
+        let durable = check.durable_end(follower.store_id());
+        assert_eq!(durable, end);
+        // The log has not been read so far: it is missing.
+        check.metadata(&follower, durable).unwrap();
+        assert_eq!(check.found.faults.len(), 1);
+        follower.refresh().unwrap();
+        store.wait_durable(send(&store, &topic, 0, 1).end).unwrap();
+        let mut check = Check::of(&store.storage);
+        check.metadata(&follower, durable).unwrap();
+        assert!(check.found.is_sound(), "{}", check.found);
     }
 }

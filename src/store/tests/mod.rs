@@ -54,7 +54,7 @@ fn config(flush: Flush) -> StoreConfig {
     }
 }
 
-fn open(dir: &Path) -> Store {
+pub(super) fn open(dir: &Path) -> Store {
     try_open(dir).unwrap()
 }
 
@@ -71,7 +71,7 @@ fn kill(store: Store) {
     store.storage.unlock();
 }
 
-fn topic(store: &Store, queues: u16) -> Arc<Topic> {
+pub(super) fn topic(store: &Store, queues: u16) -> Arc<Topic> {
     store.create_topic("t", queues).unwrap();
     store.topics.get("t").unwrap()
 }
@@ -98,7 +98,7 @@ fn draft<'a>(topic: &'a Topic, body: &'a [u8]) -> Draft<'a> {
     draft
 }
 
-fn send(store: &Store, topic: &Topic, queue: usize, nth: u64) -> Appended {
+pub(super) fn send(store: &Store, topic: &Topic, queue: usize, nth: u64) -> Appended {
     send_body(store, topic, queue, &body(nth)).unwrap()
 }
 
