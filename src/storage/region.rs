@@ -23,9 +23,6 @@
 
 use std::ops::Range;
 
-/// Bytes that a processor fetches at once.
-const LINE: usize = 64;
-
 /// Readable and writable memory of fixed length.
 pub(crate) struct Region {
     start: *mut u8,
@@ -150,22 +147,17 @@ impl Region {
         self.start.wrapping_add(at)
     }
 
-    /// Asks the processor for the cache lines of `range`, to be written soon; without effect outside
-    /// of the region.
+    /// Asks the processor for the cache line at `at`; without effect outside of the region.
     #[inline]
-    pub(super) fn expect_write(&self, range: Range<usize>) {
+    pub(super) fn expect(&self, at: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            let mut at = range.start;
-            while at < range.end {
-                // SAFETY: a prefetch reads and writes nothing, whatever its address is.
-                unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.wrapping_add(at).cast()) }
-                at += LINE;
-            }
+            // SAFETY: a prefetch reads and writes nothing, whatever its address is.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(self.start.wrapping_add(at).cast()) }
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = range;
+        let _ = at;
     }
 
     /// The bytes of `range` while others may write elsewhere in the region.

@@ -41,6 +41,12 @@ impl Segment {
         Some(unsafe { self.region.read_shared(self.start + range.start..self.start + range.end) })
     }
 
+    /// Asks the processor for the cache line at `at`, to be read soon.
+    #[inline]
+    pub(crate) fn expect_read(&self, at: usize) {
+        self.region.expect(self.start.wrapping_add(at));
+    }
+
     /// How many bytes are published.
     #[inline]
     pub(crate) fn published(&self) -> usize {
@@ -157,7 +163,11 @@ impl SegmentWriter {
     #[inline]
     pub(crate) fn prepare(&self, length: usize) {
         let from = self.segment.start + self.cursor + AHEAD;
-        self.segment.region.expect_write(from..from + length.min(MOST));
+        let mut at = from;
+        while at < from + length.min(MOST) {
+            self.segment.region.expect(at);
+            at += LINE;
+        }
     }
 
     /// Zeroes everything behind what was written: bytes of an earlier life, or of a torn append.
@@ -302,6 +312,8 @@ pub(crate) fn recycle(segment: Arc<Segment>) -> Result<SegmentWriter, Arc<Segmen
 /// How far ahead of the cursor, and how many bytes at most, `prepare` looks.
 const AHEAD: usize = 1024;
 const MOST: usize = 4096;
+/// Bytes that a processor fetches at once.
+const LINE: usize = 64;
 const ZEROES: [u8; 4096] = [0; 4096];
 const LARGE_PAGE: usize = 2 << 20;
 

@@ -11,6 +11,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Padded, Swap};
 use std::ops::Range;
 
+/// How many entries ahead of the one that is visited records are expected.
+const AHEAD: usize = 4;
+
 /// The readers' side of one queue's index.
 #[derive(Debug)]
 pub(crate) struct ConsumeQueue {
@@ -158,7 +161,18 @@ impl ConsumeQueue {
     /// Visits the entries of `offsets`, which end at a maximum seen before, until `visit` returns
     /// false.
     #[inline]
-    pub(crate) fn scan(&self, offsets: Range<u64>, mut visit: impl FnMut(u64, Entry) -> bool) {
+    pub(crate) fn scan(&self, offsets: Range<u64>, visit: impl FnMut(u64, Entry) -> bool) {
+        self.scan_ahead(offsets, |_| (), visit);
+    }
+
+    /// The same; `expect` is told the position of an entry some way before it is visited, if it is.
+    #[inline]
+    pub(super) fn scan_ahead(
+        &self,
+        offsets: Range<u64>,
+        mut expect: impl FnMut(u64),
+        mut visit: impl FnMut(u64, Entry) -> bool,
+    ) {
         let (mut offset, max) = (offsets.start, offsets.end);
         let chain = self.chain.load();
         let mut block = chain.partition_point(|block| block.first <= offset).saturating_sub(1);
@@ -168,7 +182,11 @@ impl ConsumeQueue {
             let from = BLOCK_HEAD + skip as usize * ENTRY;
             let to = (from + (max - offset) as usize * ENTRY).min(segment.capacity());
             let Some(entries) = segment.read(from..to) else { return };
-            for entry in entries.as_chunks::<ENTRY>().0 {
+            let entries = entries.as_chunks::<ENTRY>().0;
+            for (nth, entry) in entries.iter().enumerate() {
+                if let Some(later) = entries.get(nth + AHEAD) {
+                    expect(Entry::decode(later).position);
+                }
                 if !visit(offset, Entry::decode(entry)) {
                     return;
                 }

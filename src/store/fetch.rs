@@ -9,6 +9,7 @@ use super::record::{Kind, Record};
 use super::{Store, Verify};
 use crate::error::{Error, Result};
 use crate::sync::Counted;
+use std::cell::Cell;
 
 /// Index entries that one call looks at, unless more messages than that are asked for (STORE-29).
 const SCAN: usize = 800;
@@ -123,13 +124,15 @@ impl CommitLog {
         messages.note_stored(min, max);
         // Looked up after `max`: the file of every record below it is in the list by then.
         let files = self.files();
-        let mut file: Option<&Counted<LogFile>> = None;
+        let file: Cell<Option<&Counted<LogFile>>> = Cell::new(None);
+        // A record stands in memory that was written long ago: it is asked for some records before.
+        let expect = |position| file.get().into_iter().for_each(|file| file.expect(position));
         let (mut scanned, mut bytes) = (0, 0);
         let mut damage = None;
         let mut removed = false;
         #[cfg(broken_files_first)]
         let max = queue.max();
-        queue.scan(offset..max, |offset, entry| {
+        queue.scan_ahead(offset..max, expect, |offset, entry| {
             let length = entry.length as usize;
             let full = messages.len() >= max_messages
                 || (!messages.is_empty() && bytes + length > max_bytes)
@@ -145,10 +148,10 @@ impl CommitLog {
             if self.verify == Verify::OnOpen && !select.by_hash(entry.tag_hash) {
                 return true;
             }
-            if file.is_none_or(|f| entry.position < f.base || entry.position >= f.end()) {
-                file = file_of(&files, entry.position);
+            if file.get().is_none_or(|f| entry.position < f.base || entry.position >= f.end()) {
+                file.set(file_of(&files, entry.position));
             }
-            let Some(file) = file else {
+            let Some(file) = file.get() else {
                 removed = files.first().is_some_and(|first| entry.position < first.base);
                 if !removed {
                     let reason = "the index names a position outside of the log";

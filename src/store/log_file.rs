@@ -68,6 +68,13 @@ impl LogFile {
         Record::parse(bytes.ok_or("the position is not committed")?, position)
     }
 
+    /// Asks the processor for the header of a record that will be read soon.
+    #[inline]
+    pub(super) fn expect(&self, position: u64) {
+        let at = usize::try_from(position.wrapping_sub(self.base)).unwrap_or(usize::MAX);
+        self.segment.expect_read(at);
+    }
+
     /// Its first record.
     pub(super) fn first_record(&self) -> std::result::Result<Record<'_>, &'static str> {
         self.record(self.base + HEAD as u64)

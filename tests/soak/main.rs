@@ -48,8 +48,8 @@ const FILE: u64 = 1 << 20;
 /// Messages that a round sends to a queue at most.
 const MOST: u64 = 25_000;
 /// Entries of the longest block, and how many such blocks three files have.
-const ENTRIES: u64 = (256 * 1024 - 32) / 16;
-const BLOCKS: usize = 3 + 7 + 15;
+const ENTRIES: u64 = (256 * 1024 - 64 - 32) / 16;
+const BLOCKS: usize = 4 + 8 + 16;
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
