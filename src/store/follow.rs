@@ -28,6 +28,8 @@ use std::io;
 
 /// Entries kept in memory before the index files are looked at again.
 const MOST_RECENT: usize = 1 << 20;
+/// Times that one refresh begins anew: an owner that drops faster than that is followed later.
+const RENEWALS: usize = 8;
 
 /// A view of a store that grows with every [`refresh`](Self::refresh).
 #[derive(Debug)]
@@ -87,8 +89,10 @@ impl Follower {
                 follower.log.start_at(checkpoint.position);
             }
         }
+        let begun = follower.position();
         follower.list()?;
-        follower.overtaken = false;
+        // Without a checkpoint everything begins with the first file.
+        follower.overtaken &= begun > 0;
         Ok(follower)
     }
 
@@ -100,7 +104,14 @@ impl Follower {
     pub(crate) fn refresh(&mut self) -> Result<bool> {
         let before = self.position();
         let listed = self.list()?;
-        if self.overtaken || self.recent > MOST_RECENT {
+        if self.recent > MOST_RECENT {
+            self.renew()?;
+        }
+        // Messages may be dropped before even the newest checkpoint has been followed.
+        for _ in 0..RENEWALS {
+            if !self.overtaken {
+                break;
+            }
             self.renew()?;
         }
         while self.read_on() {}
@@ -111,6 +122,11 @@ impl Follower {
     /// log is read instead.
     pub(crate) fn index_misfits(&self) -> bool {
         self.index_misfit
+    }
+
+    /// Whether messages were dropped of which nothing is known, the ends of their queues included.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.overtaken
     }
 
     pub(crate) fn store_id(&self) -> u64 {

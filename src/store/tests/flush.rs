@@ -14,14 +14,6 @@ fn bounded(storage: Arc<dyn Storage>, segment_bytes: u64, max_unflushed: u64) ->
     Store::open(storage, config, Clock::system()).unwrap()
 }
 
-fn until(condition: impl Fn() -> bool) {
-    let start = std::time::Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(30), "it never happens");
-        std::thread::yield_now();
-    }
-}
-
 fn unflushed(store: &Store) -> u64 {
     store.log.committed() - store.flushed()
 }

@@ -1,5 +1,6 @@
 //! What a reader of another process sees: whole appends, verified, and no more.
 
+use super::faulty::{Call, Faulty};
 use super::recovery::with_last_batch;
 use super::*;
 
@@ -65,4 +66,31 @@ fn entries_of_the_index_are_hints() {
     assert!(follower.index_misfits());
     let fetch = follower.fetch((1, 0), 0, 100).unwrap();
     assert_eq!((fetch.messages.len(), fetch.min, fetch.max), (20, 0, 20));
+}
+
+#[test]
+fn what_is_dropped_while_a_follower_opens_is_not_the_end_of_its_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let topic = topic(&store, 2);
+    send(&store, &topic, 0, 0);
+    store.write_checkpoint(&mut store.checkpoint.lock(), None).unwrap();
+    let slow = Faulty::new(dir.path());
+    slow.hold(Call::List);
+    std::thread::scope(|scope| {
+        let found = scope.spawn(|| check(&(slow.clone() as Arc<dyn Storage>)).unwrap());
+        // It has read the checkpoint, and not yet looked which files there are.
+        until(|| slow.waiting() == 1);
+        send(&store, &topic, 0, 1);
+        let group = store.groups.number("g").unwrap();
+        store.offsets.set(OffsetKey { group, incarnation: 1, queue: 0 }, 2).unwrap();
+        for nth in 2..1000 {
+            send(&store, &topic, 1, nth);
+        }
+        assert!(store.drop_before(store.log.committed()).unwrap() > 1);
+        assert_eq!((topic.queues[0].min(), topic.queues[0].max()), (2, 2));
+        slow.release();
+        let found = found.join().unwrap();
+        assert!(found.is_sound() && found.offsets == 1, "{found}");
+    });
 }

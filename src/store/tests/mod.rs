@@ -118,6 +118,14 @@ fn failed<T>(appended: std::result::Result<T, AppendError>) -> Result<T> {
     })
 }
 
+fn until(condition: impl Fn() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(30), "it never happens");
+        std::thread::yield_now();
+    }
+}
+
 /// The bodies of a queue from its minimum on.
 fn read(store: &Store, topic: &Topic, queue: usize) -> Vec<Vec<u8>> {
     let queue = &topic.queues[queue];
