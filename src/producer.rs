@@ -390,7 +390,8 @@ impl Producer {
             if matches!(message.placement, Placement::RoundRobin) {
                 continue;
             }
-            let queue = self.choose(message, topic)?;
+            let plainly = self.choose_plainly(message, topic);
+            let queue = plainly.map_or_else(|| self.choose(message, topic), Ok)?;
             if *chosen.get_or_insert(queue) != queue {
                 return Err(Error::Batch { reason: "all messages must go to the same queue" });
             }

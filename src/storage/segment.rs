@@ -231,6 +231,11 @@ impl Carver {
         Self { region: Arc::new(region), next: 0 }
     }
 
+    /// How many bytes there were to begin with.
+    pub(crate) fn len(&self) -> usize {
+        self.region.len()
+    }
+
     /// How many bytes are not carved yet.
     pub(crate) fn left(&self) -> usize {
         self.region.len() - self.next

@@ -102,12 +102,12 @@ impl Store {
         }
         let last = messages.len() - 1;
         let mut drafts: SmallVec<[Draft<'_>; 8]> = SmallVec::with_capacity(messages.len());
-        drafts.resize_with(messages.len(), || Draft::blank(&topic.outline));
-        for (nth, (draft, message)) in drafts.iter_mut().zip(messages).enumerate() {
+        for (nth, message) in messages.enumerate() {
             let mut flags = 0;
             flags |= if nth < last { CONTINUES } else { 0 };
             flags |= if nth > 0 { CONTINUED } else { 0 };
-            draft.fill(&topic.outline, queue.queue, flags, message);
+            drafts.push(Draft::blank(&topic.outline));
+            drafts[nth].fill(&topic.outline, queue.queue, flags, message);
         }
         let length = drafts.iter().map(Draft::length).sum();
         self.check_length(length).map_err(AppendError::Failed)?;
@@ -246,6 +246,9 @@ impl Store {
             let writer = self.arena.allocate(head, previous)?;
             queue.push_block(Block { first, segment: writer.segment().clone() });
             self.log.with_tail(|tail| tail.add_block(queue, writer));
+            if self.arena.wants() {
+                self.allocator.ring();
+            }
         }
     }
 }

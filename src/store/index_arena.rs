@@ -2,14 +2,16 @@
 //! a hundred thousand queues cost neither descriptors nor mappings.
 //!
 //! Each file holds blocks of one length. A queue starts with a small block and goes on with ever
-//! larger ones. A block names its queue and its first offset in a head with a checksum; bytes
+//! larger ones. Of the largest, which is what busy queues take one after the other, the allocator has
+//! the next one ready, and the next file made in time. A block names its queue and its first offset in a head with a checksum; bytes
 //! behind its last entry are zero, so that a reader of the file knows where entries end.
 
 use super::checkpoint::Bounds;
 use super::files::{HEAD, Head, IMPOSSIBLE, check_space, corrupt, io_error};
 use super::record::{checksum, put, u16_at, u32_at, u64_at};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, StorageFile, recycle};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Arc, Mutex, Rank};
 use std::collections::BTreeMap;
 
@@ -37,7 +39,11 @@ pub(crate) struct IndexArena {
     first_file: usize,
     /// Bytes that stay available to others.
     pub(super) min_free: u64,
+    /// Held while a file is made, so that its number is its own; true once no file may be made.
+    closed: Mutex<bool>,
     state: Mutex<State>,
+    /// A block of the largest kind was taken since the last call of `prepare`.
+    taken: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -52,8 +58,21 @@ struct State {
 #[derive(Debug, Default)]
 struct Class {
     files: u32,
+    /// The file that is being carved, and the one that follows if it is made already.
     open: Option<Carver>,
+    next: Option<Carver>,
+    /// Zeroed, with their pages faulted in.
+    ready: Vec<SegmentWriter>,
     free: Vec<SegmentWriter>,
+}
+
+/// When the next file of a class is to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// When there is no block.
+    Now,
+    /// When half of the last file is used.
+    Soon,
 }
 
 /// Which queue a block belongs to, and from where.
@@ -110,8 +129,16 @@ impl IndexArena {
         if matches!(trust, Trust::Below(_)) {
             found.iter_mut().for_each(|block| block.writer.zero_rest());
         }
-        let state = Mutex::new(Rank::Grow, state);
-        Ok((Self { storage: storage.clone(), store_id, first_file, min_free: 0, state }, found))
+        let arena = Self {
+            storage: storage.clone(),
+            store_id,
+            first_file,
+            min_free: 0,
+            closed: Mutex::new(Rank::IndexFile, false),
+            state: Mutex::new(Rank::Grow, state),
+            taken: AtomicBool::new(false),
+        };
+        Ok((arena, found))
     }
 
     /// The blocks of another process's index files, for reading alone; there must be `expected`
@@ -144,39 +171,40 @@ impl IndexArena {
     /// # Errors
     /// `DiskFull` if a new file is needed and there is no room for it.
     pub(crate) fn allocate(&self, head: BlockHead, previous: usize) -> Result<SegmentWriter> {
-        let largest = LARGEST_BLOCK.min(self.first_file / GROWTH);
-        let length = (previous * GROWTH + LINE).clamp(SMALLEST_BLOCK, largest.max(SMALLEST_BLOCK));
-        let mut state = self.state.lock();
-        state.take_back();
-        let State { files, classes, .. } = &mut *state;
-        let class = classes.entry(length).or_default();
-        let mut writer = match class.free.pop() {
-            Some(mut used) => {
-                used.zero_rest();
-                used
-            }
-            None => {
-                let carved = class.open.as_mut().and_then(|carver| carver.carve(length, 0));
-                let fresh = match carved {
-                    Some(fresh) => fresh,
-                    None => {
-                        let mut carver = self.create(files.len(), class.files, length)?;
-                        files.push(carver.backing());
-                        class.files += 1;
-                        let fresh = carver.carve(length, 0);
-                        class.open = Some(carver);
-                        // Files are at least four blocks and a head long.
-                        fresh.expect("a new file holds a block")
-                    }
-                };
-                // Zero already; its pages are faulted in here and not under the append lock.
-                fresh.segment().populate_to(length, length);
-                fresh
+        let largest = self.largest();
+        let length = (previous * GROWTH + LINE).clamp(SMALLEST_BLOCK, largest);
+        let mut writer = loop {
+            let taken = self.take(length, Class::take);
+            match taken {
+                Some(writer) => break writer,
+                None => self.make_file(length, Need::Now)?,
             }
         };
+        if length == largest {
+            self.taken.store(true, Ordering::Relaxed);
+        }
         writer.write(&head.encode(self.store_id));
         writer.publish();
         Ok(writer)
+    }
+
+    /// Whether there is something to [`prepare`](Self::prepare).
+    pub(crate) fn wants(&self) -> bool {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Has the next of the largest blocks ready, and the next file of them made in time, once one
+    /// was taken.
+    pub(crate) fn prepare(&self) {
+        if !self.taken.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        let length = self.largest();
+        if let Some(writer) = self.take(length, Class::take_unready) {
+            self.state.lock().class(length).ready.push(writer);
+        }
+        // A lack of space is told to the producer that needs a file, which tries by itself.
+        let _ = self.make_file(length, Need::Soon);
     }
 
     /// Takes blocks back that no queue needs any more. One that a reader still holds is used again
@@ -185,6 +213,12 @@ impl IndexArena {
         let mut state = self.state.lock();
         state.held.extend(blocks);
         state.take_back();
+    }
+
+    /// Makes no file from now on, and waits for one that is being made: the files may belong to
+    /// another broker soon.
+    pub(crate) fn close(&self) {
+        *self.closed.lock() = true;
     }
 
     /// Lets go of all files; the caller has seen to it that nothing is allocated any more.
@@ -201,6 +235,57 @@ impl IndexArena {
             synced.map_err(|e| io_error(&*self.storage, "sync", &file_name(number), e))?;
         }
         Ok(files.len() as u64)
+    }
+
+    fn largest(&self) -> usize {
+        LARGEST_BLOCK.min(self.first_file / GROWTH).max(SMALLEST_BLOCK)
+    }
+
+    /// Takes a block, zeroed and with its pages faulted in: not under the lock, and not under that of
+    /// the append.
+    fn take(
+        &self,
+        length: usize,
+        take: impl FnOnce(&mut Class, usize) -> Option<Taken>,
+    ) -> Option<SegmentWriter> {
+        let mut state = self.state.lock();
+        state.take_back();
+        let taken = take(state.class(length), length)?;
+        drop(state);
+        Some(match taken {
+            Taken::Ready(writer) => writer,
+            Taken::Fresh(writer) => {
+                writer.segment().populate_to(length, length);
+                writer
+            }
+            Taken::Used(mut writer) => {
+                writer.zero_rest();
+                writer
+            }
+        })
+    }
+
+    /// Makes a file for blocks of this length, if there is need.
+    fn make_file(&self, length: usize, need: Need) -> Result<()> {
+        let closed = self.closed.lock();
+        if *closed {
+            return Err(Error::Closed);
+        }
+        let mut state = self.state.lock();
+        let number = state.files.len();
+        let class = state.class(length);
+        if !class.needs_file(length, need) {
+            return Ok(());
+        }
+        let of_class = class.files;
+        drop(state);
+        let carver = self.create(number, of_class, length)?;
+        let mut state = self.state.lock();
+        state.files.push(carver.backing());
+        let class = state.class(length);
+        class.files += 1;
+        class.next = Some(carver);
+        Ok(())
     }
 
     fn create(&self, number: usize, of_class: u32, block: usize) -> Result<Carver> {
@@ -223,6 +308,10 @@ impl IndexArena {
 }
 
 impl State {
+    fn class(&mut self, length: usize) -> &mut Class {
+        self.classes.entry(length).or_default()
+    }
+
     /// Makes those of the blocks given back free that nobody looks at any more.
     fn take_back(&mut self) {
         for block in std::mem::take(&mut self.held) {
@@ -231,11 +320,44 @@ impl State {
                     // Without a head it belongs to nobody, whatever happens next.
                     writer.zero_rest();
                     let length = writer.segment().capacity();
-                    self.classes.entry(length).or_default().free.push(writer);
+                    self.class(length).free.push(writer);
                 }
                 Err(held) => self.held.push(held),
             }
         }
+    }
+}
+
+/// A block of a class, and what is still to be done to it.
+enum Taken {
+    Ready(SegmentWriter),
+    /// Zero already.
+    Fresh(SegmentWriter),
+    Used(SegmentWriter),
+}
+
+impl Class {
+    fn take(&mut self, length: usize) -> Option<Taken> {
+        self.ready.pop().map(Taken::Ready).or_else(|| self.take_unready(length))
+    }
+
+    fn take_unready(&mut self, length: usize) -> Option<Taken> {
+        if let Some(used) = self.free.pop() {
+            return Some(Taken::Used(used));
+        }
+        if self.open.as_ref().is_none_or(|open| open.left() < length) {
+            self.open = self.next.take();
+        }
+        self.open.as_mut()?.carve(length, 0).map(Taken::Fresh)
+    }
+
+    fn needs_file(&self, length: usize, need: Need) -> bool {
+        let least = |open: &Carver| match need {
+            Need::Now => length,
+            Need::Soon => open.len() / 2,
+        };
+        let short = self.open.as_ref().is_none_or(|open| open.left() < least(open));
+        short && self.next.is_none() && self.free.is_empty()
     }
 }
 

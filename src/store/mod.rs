@@ -351,6 +351,7 @@ impl Store {
         self.retaining.close(&self.clock);
         self.log.close();
         drop(self.index_growth.lock());
+        self.arena.close();
         self.offsets.close();
         self.groups.close();
         let mut last = self.checkpoint.lock();
@@ -390,8 +391,11 @@ impl Store {
 
     /// One step of the allocator.
     pub(crate) fn allocate_step(&self) {
-        self.log.look_ahead(self.clock.moment().ms());
+        if !self.arena.wants() {
+            self.log.look_ahead(self.clock.moment().ms());
+        }
         for chore in 1.. {
+            self.arena.prepare();
             let next = self.log.populate_ahead();
             // A lack of space is told to the producer that needs it, which tries again by itself.
             let made = next == Chore::Grow && self.make_file().is_ok();

@@ -216,13 +216,13 @@ impl Tail {
                 draft.write(place, self.writer.space(draft.length()));
             }
             keyed |= draft.has(KEYED);
+            self.writer.prepare(draft.length());
         }
         self.writer.publish();
         let watched = cursor.is_some_and(|cursor| {
             cursor.publish();
             cursor.queue.watched()
         });
-        self.writer.prepare(length);
         let end = position + length as u64;
         self.end = end;
         if keyed {

@@ -35,6 +35,8 @@ pub(crate) enum Rank {
     KeyIndex,
     /// Who gives a queue its next index block.
     IndexGrowth,
+    /// The making of a file for index blocks.
+    IndexFile,
     /// Growth of the log and of the index: files are made under it, never under the append lock.
     Grow,
     /// State of the flush in progress.

@@ -191,3 +191,35 @@ fn a_clean_open_reads_metadata_only() {
     assert!(!report.clean);
     assert_eq!(report.records_scanned, 0);
 }
+
+#[test]
+fn a_busy_queue_finds_its_next_block_and_its_next_file_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let faulty = Faulty::new(dir.path());
+    let config = StoreConfig { segment_bytes: 1 << 20, ..config(Flush::EveryMessage) };
+    let store = Store::open(faulty.clone(), config, Clock::system()).unwrap();
+    let topic = topic(&store, 1);
+    let mut made = Vec::new();
+    for nth in 0..120_000 {
+        let before = faulty.count(Call::Create);
+        send_body(&store, &topic, 0, b"0").unwrap();
+        if faulty.count(Call::Create) > before {
+            made.push(nth);
+        }
+        if store.allocator.hear() {
+            store.allocate_step();
+        }
+    }
+    // A queue that grows takes blocks of each length, of which nothing could be known.
+    assert_eq!(made, [0, 14, 80, 354, 1460, 5894]);
+    assert!(files_in(&dir.path().join("index")).len() > made.len());
+    // What is made and not used yet is no damage, and is used after a kill.
+    let expected = contents(&store);
+    kill(store);
+    let store = open_on(Arc::new(Directory::new(dir.path()).unwrap())).unwrap();
+    assert!(store.report().index_rebuilt.is_none() && contents(&store) == expected);
+    store.close().unwrap();
+    assert!(check(&store.storage).unwrap().is_sound());
+    let closed = store.grow_index(&topic.queues[0], 1 << 20);
+    assert!(closed.is_err(), "an index has grown after the close");
+}
