@@ -438,9 +438,13 @@ fn drop_the_oldest(dir: &Path) {
         let builder = Broker::builder(dir.join("store")).segment_bytes(1 << 20);
         builder.at_limit(AtLimit::DropOldest).open().unwrap()
     };
-    let mut broker = open();
+    let broker = open();
     check_after(&broker, 0..700);
+    broker.close().unwrap();
+    drop(broker);
+    // Not while it is in use: others could take the reserve just as it is spent.
     fill_up(dir);
+    let mut broker = open();
     for round in 1..6 {
         check_after(&broker, 700 * round..700 * (round + 1));
         let stats = broker.stats().retention;
@@ -458,7 +462,7 @@ fn check_after(broker: &Broker, numbers: std::ops::Range<u64>) {
         send_numbered(broker, nth).unwrap();
     }
     let stored = check_numbered(broker);
-    assert!(stored.end == numbers.end && stored.end - stored.start > 300, "{stored:?}");
+    assert!(stored.end == numbers.end && stored.end - stored.start > 200, "{stored:?}");
 }
 
 fn leave_space(dir: &Path) {

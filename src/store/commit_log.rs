@@ -283,6 +283,11 @@ impl CommitLog {
         Ok(true)
     }
 
+    /// Waits for a file that is being made, or has turned out to find no space.
+    pub(super) fn wait_for_growth(&self) {
+        drop(self.growth.lock());
+    }
+
     /// Whether another file may be made. What is sent into the files that are there has its
     /// blocks, and a spare takes none: so this is where the limits are looked at.
     fn check_room(&self, growth: &Growth, limits: Limits) -> Result<()> {

@@ -215,6 +215,11 @@ impl IndexArena {
         state.take_back();
     }
 
+    /// Waits for a file that is being made, or has turned out to find no space.
+    pub(super) fn wait_for_file(&self) {
+        drop(self.closed.lock());
+    }
+
     /// Makes no file from now on, and waits for one that is being made: the files may belong to
     /// another broker soon.
     pub(crate) fn close(&self) {

@@ -176,8 +176,12 @@ impl Store {
             let (files, gone) = match self.drop_oldest(disposal, drops) {
                 Ok(Some(dropped)) => dropped,
                 Ok(None) => continue,
-                // Another's first try may have had for a moment what the drop needs.
-                Err(Error::DiskFull { .. }) if tries.next().is_some() => continue,
+                Err(Error::DiskFull { .. }) if tries.next().is_some() => {
+                    // Another's first try may have had for a moment what the drop needs.
+                    self.log.wait_for_growth();
+                    self.arena.wait_for_file();
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             // What deliveries hold counts for the log no more, but the disk still has it.
