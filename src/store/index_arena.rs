@@ -3,8 +3,9 @@
 //!
 //! Each file holds blocks of one length. A queue starts with a small block and goes on with ever
 //! larger ones. Of the largest, which is what busy queues take one after the other, the allocator has
-//! the next one ready, and the next file made in time. A block names its queue and its first offset in a head with a checksum; bytes
-//! behind its last entry are zero, so that a reader of the file knows where entries end.
+//! the next one ready, and the next file made in time. A block names its queue and its first offset
+//! in a head with a checksum; bytes behind its last entry are zero, so that a reader of the file
+//! knows where entries end.
 
 use super::checkpoint::Bounds;
 use super::files::{HEAD, Head, IMPOSSIBLE, check_space, corrupt, io_error};
@@ -12,7 +13,7 @@ use super::record::{checksum, put, u16_at, u32_at, u64_at};
 use crate::error::{Error, Result};
 use crate::storage::{Backing, Carver, Segment, SegmentWriter, Storage, StorageFile, recycle};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Arc, Mutex, Rank};
+use crate::sync::{Arc, Mutex, MutexGuard, Rank};
 use std::collections::BTreeMap;
 
 /// Bytes of a block's head.
@@ -39,7 +40,8 @@ pub(crate) struct IndexArena {
     first_file: usize,
     /// Bytes that stay available to others.
     pub(super) min_free: u64,
-    /// Held while a file is made, so that its number is its own; true once no file may be made.
+    /// Held while a file is made, so that its number is its own, and while a block is made ready;
+    /// true once neither may be.
     closed: Mutex<bool>,
     state: Mutex<State>,
     /// A block of the largest kind was taken since the last call of `prepare`.
@@ -177,7 +179,7 @@ impl IndexArena {
             let taken = self.take(length, Class::take);
             match taken {
                 Some(writer) => break writer,
-                None => self.make_file(length, Need::Now)?,
+                None => self.make_file(&self.closed.lock(), length, Need::Now)?,
             }
         };
         if length == largest {
@@ -200,11 +202,19 @@ impl IndexArena {
             return;
         }
         let length = self.largest();
-        if let Some(writer) = self.take(length, Class::take_unready) {
+        // Under this lock, so that nothing is written behind a close.
+        let closed = self.closed.lock();
+        if *closed {
+            return;
+        }
+        let unready = |class: &mut Class, length| {
+            class.ready.is_empty().then(|| class.take_unready(length)).flatten()
+        };
+        if let Some(writer) = self.take(length, unready) {
             self.state.lock().class(length).ready.push(writer);
         }
         // A lack of space is told to the producer that needs a file, which tries by itself.
-        let _ = self.make_file(length, Need::Soon);
+        let _ = self.make_file(&closed, length, Need::Soon);
     }
 
     /// Takes blocks back that no queue needs any more. One that a reader still holds is used again
@@ -271,9 +281,8 @@ impl IndexArena {
     }
 
     /// Makes a file for blocks of this length, if there is need.
-    fn make_file(&self, length: usize, need: Need) -> Result<()> {
-        let closed = self.closed.lock();
-        if *closed {
+    fn make_file(&self, closed: &MutexGuard<'_, bool>, length: usize, need: Need) -> Result<()> {
+        if **closed {
             return Err(Error::Closed);
         }
         let mut state = self.state.lock();

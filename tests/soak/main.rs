@@ -47,9 +47,11 @@ const AHEAD: u64 = 10_000;
 const FILE: u64 = 1 << 20;
 /// Messages that a round sends to a queue at most.
 const MOST: u64 = 25_000;
-/// Entries of the longest block, and how many such blocks three files have.
+/// Entries of the longest block, and how many such blocks four files have.
 const ENTRIES: u64 = (256 * 1024 - 64 - 32) / 16;
-const BLOCKS: usize = 4 + 8 + 16;
+const BLOCKS: usize = 4 + 8 + 16 + 32;
+/// Files of the index: one of every other length, too.
+const FILES: usize = 5 + 4;
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
@@ -285,7 +287,8 @@ impl Scene {
 }
 
 /// Sends so much, and drops it, that the index has all blocks that it will ever need: four queues
-/// with five of the longest each, while nothing is dropped. Returns the next offset.
+/// with five of the longest each, while nothing is dropped. They are more than half of what three
+/// files have, so that a fourth is made ahead. Returns the next offset.
 fn fill(dir: &Path) -> u64 {
     const BATCH: u64 = 1000;
     const EACH: u64 = (5 * ENTRIES) / BATCH * BATCH;
@@ -298,6 +301,11 @@ fn fill(dir: &Path) -> u64 {
             let batch: Vec<_> = (from..from + BATCH).map(|n| message(TOPIC, queue, n)).collect();
             producer.send_batch(&batch).unwrap();
         }
+    }
+    let start = Instant::now();
+    while std::fs::read_dir(dir.join("index")).unwrap().count() < FILES {
+        assert!(start.elapsed() < LONG, "no file is made ahead");
+        std::thread::sleep(Duration::from_millis(1));
     }
     broker.purge(TOPIC).unwrap();
     broker.drop_before(broker.stats().log_end).unwrap();
