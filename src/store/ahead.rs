@@ -12,8 +12,8 @@ use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const FIRST: usize = 256 << 10;
 const USUAL: usize = 4 << 20;
 const FAST: usize = 64 << 20;
-/// The log grows fast if the allocator, who is woken once half of what was ahead is filled, is woken
-/// again in less than this; and no longer so after as much.
+/// The log grows fast if the allocator, who is woken for it once half of what was ahead is filled, is
+/// woken so again in less than this; and no longer so after as much.
 const FAST_MS: u64 = 10;
 const SLOW_MS: u64 = 100;
 /// What is faulted in before the next file is thought of again.
@@ -47,8 +47,8 @@ impl Ahead {
         Self { most, bytes: AtomicUsize::new(FIRST.min(most)), looked_ms: AtomicU64::new(0) }
     }
 
-    /// Looks at how fast the log grows, whenever the allocator is woken. Files that begin wake him,
-    /// too: one such look too many is taken back by the next.
+    /// Looks at how fast the log grows, whenever the allocator is woken for it. Files that begin wake
+    /// him, too: one such look too many is taken back by the next.
     fn look(&self, now_ms: u64) {
         let elapsed_ms = now_ms.saturating_sub(self.looked_ms.swap(now_ms, Ordering::Relaxed));
         let bytes = match self.bytes() {
@@ -69,7 +69,7 @@ impl Ahead {
 }
 
 impl CommitLog {
-    /// Whenever the allocator is woken, before it populates.
+    /// Whenever the allocator is woken for the log, before it populates.
     pub(super) fn look_ahead(&self, now_ms: u64) {
         self.ahead.look(now_ms);
     }

@@ -283,7 +283,7 @@ impl CommitLog {
         Ok(true)
     }
 
-    /// Waits for a file that is being made, or has turned out to find no space.
+    /// Waits for a file that is being made, or turns out to find no space.
     pub(super) fn wait_for_growth(&self) {
         drop(self.growth.lock());
     }

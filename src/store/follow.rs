@@ -109,10 +109,14 @@ impl Follower {
         }
         // Messages may be dropped before even the newest checkpoint has been followed.
         for _ in 0..RENEWALS {
+            let before = (self.position(), self.begins_after());
             if !self.overtaken {
                 break;
             }
             self.renew()?;
+            if before == (self.position(), self.begins_after()) {
+                break;
+            }
         }
         while self.read_on() {}
         Ok(listed || self.position() != before)
@@ -337,7 +341,8 @@ impl Follower {
     fn renew(&mut self) -> Result<()> {
         let mut newer = Self::open(&self.storage)?;
         while newer.position() < self.position() && newer.read_on() {}
-        if newer.position() >= self.position() {
+        let knows_as_much = self.overtaken || !newer.overtaken;
+        if newer.position() >= self.position() && knows_as_much {
             *self = newer;
         }
         Ok(())

@@ -176,8 +176,7 @@ impl IndexArena {
         let largest = self.largest();
         let length = (previous * GROWTH + LINE).clamp(SMALLEST_BLOCK, largest);
         let mut writer = loop {
-            let taken = self.take(length, Class::take);
-            match taken {
+            match self.take(length, Class::take) {
                 Some(writer) => break writer,
                 None => self.make_file(&self.closed.lock(), length, Need::Now)?,
             }
@@ -225,13 +224,13 @@ impl IndexArena {
         state.take_back();
     }
 
-    /// Waits for a file that is being made, or has turned out to find no space.
+    /// Waits for a file that is being made, or turns out to find no space.
     pub(super) fn wait_for_file(&self) {
         drop(self.closed.lock());
     }
 
-    /// Makes no file from now on, and waits for one that is being made: the files may belong to
-    /// another broker soon.
+    /// Makes no file and has no block ready from now on, and waits for what is being made: the files
+    /// may belong to another broker soon.
     pub(crate) fn close(&self) {
         *self.closed.lock() = true;
     }
@@ -291,9 +290,12 @@ impl IndexArena {
         if !class.needs_file(length, need) {
             return Ok(());
         }
-        let of_class = class.files;
+        let size = (self.first_file << class.files.min(10)).clamp(self.first_file, LARGEST_FILE);
         drop(state);
-        let carver = self.create(number, of_class, length)?;
+        // What is not needed yet is no reason to fill a disk.
+        let spare = if need == Need::Soon { size as u64 } else { 0 };
+        check_space(&*self.storage, &file_name(number), size as u64, self.min_free + spare)?;
+        let carver = self.create(number, size, length)?;
         let mut state = self.state.lock();
         state.files.push(carver.backing());
         let class = state.class(length);
@@ -302,11 +304,9 @@ impl IndexArena {
         Ok(())
     }
 
-    fn create(&self, number: usize, of_class: u32, block: usize) -> Result<Carver> {
+    fn create(&self, number: usize, size: usize, block: usize) -> Result<Carver> {
         let name = file_name(number);
-        let size = (self.first_file << of_class.min(10)).clamp(self.first_file, LARGEST_FILE);
         let failed = |action, source| io_error(&*self.storage, action, &name, source);
-        check_space(&*self.storage, &name, size as u64, self.min_free)?;
         let new = format!("{FOLDER}/new");
         let file = self.storage.create(&new, size as u64).map_err(|e| failed("create", e))?;
         let head = Head::new(KIND, self.store_id, block as u64, size as u64);
@@ -371,7 +371,8 @@ impl Class {
             Need::Soon => open.len() / 2,
         };
         let short = self.open.as_ref().is_none_or(|open| open.left() < least(open));
-        short && self.next.is_none() && self.free.is_empty()
+        let ready = need == Need::Now && !self.ready.is_empty();
+        short && self.next.is_none() && self.free.is_empty() && !ready
     }
 }
 

@@ -245,7 +245,8 @@ pub(crate) struct Store {
     retaining: Retaining,
     keepers: Mutex<Vec<Arc<dyn Keep>>>,
     report: RecoveryReport,
-    /// Notified when the log has come near the end of what is prepared.
+    /// Notified when the log has come near the end of what is prepared, or a queue has taken the
+    /// index block that was.
     pub(crate) allocator: Alarm,
     /// Notified when a file may have to be dropped.
     pub(crate) retainer: Alarm,
@@ -391,11 +392,15 @@ impl Store {
 
     /// One step of the allocator.
     pub(crate) fn allocate_step(&self) {
-        if !self.arena.wants() {
-            self.log.look_ahead(self.clock.moment().ms());
+        if self.log.with_tail(|tail| tail.awaits_allocator()) {
+            self.allocate_log();
         }
+        self.arena.prepare();
+    }
+
+    fn allocate_log(&self) {
+        self.log.look_ahead(self.clock.moment().ms());
         for chore in 1.. {
-            self.arena.prepare();
             let next = self.log.populate_ahead();
             // A lack of space is told to the producer that needs it, which tries again by itself.
             let made = next == Chore::Grow && self.make_file().is_ok();
@@ -403,6 +408,7 @@ impl Store {
                 // A file is full.
                 self.retainer.ring();
             }
+            self.arena.prepare();
             if !made && next != Chore::Populate {
                 break;
             }

@@ -304,6 +304,12 @@ impl Tail {
         }
     }
 
+    /// Whether the allocator has something to do for the log: what was prepared is used up so far, or
+    /// the segment is a new one.
+    pub(super) fn awaits_allocator(&self) -> bool {
+        matches!(self.allocator_alarm, 0 | usize::MAX)
+    }
+
     /// Makes room for appends that wait: everything below `flushed` is durable.
     pub(super) fn note_flushed(&mut self, flushed: u64) {
         self.flushed = flushed;

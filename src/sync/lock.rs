@@ -35,9 +35,10 @@ pub(crate) enum Rank {
     KeyIndex,
     /// Who gives a queue its next index block.
     IndexGrowth,
-    /// The making of a file for index blocks.
+    /// The making of a file for index blocks, or of the next block.
     IndexFile,
-    /// Growth of the log and of the index: files are made under it, never under the append lock.
+    /// Growth of the log, and what there is of the index: files of the log are made under it, never
+    /// under the append lock.
     Grow,
     /// State of the flush in progress.
     Flush,
